@@ -1,0 +1,55 @@
+"""What is installed here and what it can use: the facts behind `pointer info` and a good bug report."""
+
+import os
+import platform
+import re
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from pointer import __version__
+
+DISTRIBUTION = "pointer-text"
+
+
+def gather() -> dict[str, Any]:
+    """Versions, device, threads, embedded checkpoints, and the state of every optional part."""
+    import torch
+
+    checkpoints = sorted(folder.name for folder in (Path(__file__).parent / "checkpoints").glob("*/"))
+    return {
+        "pointer": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "threads": torch.get_num_threads(),
+        "cores": os.cpu_count(),
+        "models": checkpoints,
+        "packages": {name: _state(name) for name in _requirements(None)},
+        "optional parts": {extra: _extra_state(extra) for extra in ("train", "eval", "serve", "onnx", "cluster")},
+    }
+
+
+def _requirements(extra: str | None) -> list[str]:
+    """The distributions that the base install, or an extra, asks for."""
+    names = []
+    for line in metadata.requires(DISTRIBUTION) or []:
+        requirement, _, condition = line.partition(";")
+        wanted = re.search(r"extra == ['\"](\w+)['\"]", condition)
+        if (wanted.group(1) if wanted else None) == extra:
+            names.append(re.split(r"[\s\[<>=!~;(]", requirement.strip())[0])
+    return names
+
+
+def _state(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "missing"
+
+
+def _extra_state(extra: str) -> str:
+    missing = [name for name in _requirements(extra) if _state(name) == "missing"]
+    if not missing:
+        return "present"
+    return f'missing {", ".join(missing)}: pip install "{DISTRIBUTION}[{extra}]"'

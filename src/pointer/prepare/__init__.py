@@ -1,0 +1,1 @@
+"""Corpus to stage schedules: importance, stages, shards. Never imports torch."""

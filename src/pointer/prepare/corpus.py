@@ -1,0 +1,237 @@
+"""Reading corpora: plain text, jsonl and parquet, compressed or not, line by line in flat memory.
+
+A bad line never costs the good ones beside it: whatever cannot be used comes out as `Skipped`, with file and line.
+"""
+
+import codecs
+import gzip
+import io
+import json
+import lzma
+import sys
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, cast
+
+from pointer.errors import CorpusError, UsageError, missing_extra
+from pointer.text import normalise, split_sentences
+
+LAYOUTS = ("lines", "running")
+LONGEST_LINE = 1_000_000
+"""Bytes; a longer line is hardly a text, and reading it whole would cost the flat memory."""
+
+_DAMAGED = (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error, OSError)
+
+
+class Text(NamedTuple):
+    """One usable text and where it came from."""
+
+    source: str
+    line: int
+    text: str
+
+
+class Skipped(NamedTuple):
+    """A line (or, with line 0, a file) that cannot be used, and why."""
+
+    source: str
+    line: int
+    reason: str
+
+    def __str__(self) -> str:
+        where = f"{self.source}, line {self.line}" if self.line else self.source
+        return f"{where}: {self.reason}; skipped."
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Files (or `-` for standard input) and how to read them."""
+
+    paths: tuple[str, ...]
+    layout: str = "lines"
+    column: str = "text"
+
+    def __post_init__(self) -> None:
+        if self.layout not in LAYOUTS:
+            raise UsageError(
+                f'layout: expected {" or ".join(LAYOUTS)}, found "{self.layout}".',
+                "lines: one text a line; running: text that is split into sentences.",
+            )
+        if self.paths.count("-") > 1:
+            raise UsageError("corpus: expected standard input (-) once, found it twice.", "Remove one of them.")
+        for path in self.paths:
+            if path != "-" and not Path(path).is_file():
+                raise CorpusError(f"Expected a corpus file, found no file at {path}.", "Check the path.")
+
+    def __iter__(self) -> Iterator[Text | Skipped]:
+        for path in self.paths:
+            yield from self._read(path)
+
+    def _read(self, path: str) -> Iterator[Text | Skipped]:
+        suffixes = [suffix.lower() for suffix in Path(path).suffixes]
+        if suffixes and suffixes[-1] == ".parquet":
+            yield from self._parquet(path)
+            return
+        with _open(path) as stream:
+            name = "standard input" if path == "-" else path
+            try:
+                beginning = stream.peek(4096)[:4096]
+            except _DAMAGED:
+                beginning = b""  # reading the lines will say so
+            if b"\0" in beginning:
+                yield Skipped(name, 0, "expected text in UTF-8, found a binary file")
+            elif {".jsonl", ".ndjson"} & set(suffixes[-2:]):
+                yield from self._jsonl(name, stream)
+            elif self.layout == "running":
+                yield from _running(name, stream)
+            else:
+                yield from _lines(name, stream)
+
+    def _jsonl(self, name: str, stream: io.BufferedReader) -> Iterator[Text | Skipped]:
+        for line in _lines(name, stream):
+            if isinstance(line, Skipped):
+                yield line
+                continue
+            try:
+                record = json.loads(line.text)
+            except ValueError:
+                yield Skipped(name, line.line, "expected a JSON object, found something else")
+                continue
+            text = record.get(self.column) if isinstance(record, dict) else None
+            if isinstance(text, str):
+                yield from self._as_texts(Text(name, line.line, text))
+            else:
+                yield Skipped(name, line.line, f'expected a text under "{self.column}", found none (see --column)')
+
+    def _parquet(self, path: str) -> Iterator[Text | Skipped]:
+        arrow, parquet = _arrow("Reading parquet")
+        try:
+            file = parquet.ParquetFile(path)
+        except (arrow.ArrowException, OSError):
+            yield Skipped(path, 0, "expected a parquet file, found something else")
+            return
+        if self.column not in file.schema_arrow.names:
+            raise CorpusError(
+                f'Expected a column "{self.column}" in {path}, found {", ".join(file.schema_arrow.names)}.',
+                "Name the column that holds the text with --column.",
+            )
+        number = 0
+        for batch in file.iter_batches(batch_size=1024, columns=[self.column]):
+            for text in batch.column(0).to_pylist():
+                number += 1
+                if isinstance(text, str):
+                    yield from self._as_texts(Text(path, number, text))
+                else:
+                    yield Skipped(path, number, f'expected a text under "{self.column}", found {text!r:.40}')
+
+    def _as_texts(self, record: Text) -> Iterator[Text]:
+        if self.layout == "lines":
+            yield record
+            return
+        for sentence in split_sentences(normalise(record.text)):
+            yield record._replace(text=sentence)
+
+
+def _arrow(feature: str) -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise missing_extra(feature, "pyarrow", "train") from error
+    return pyarrow, pyarrow.parquet
+
+
+def _open(path: str) -> io.BufferedReader:
+    """The bytes of a file as a buffered stream, decompressed by its suffix."""
+    if path == "-":
+        return cast(io.BufferedReader, sys.stdin.buffer)
+    suffix = Path(path).suffix.lower()
+    if suffix == ".gz":
+        return io.BufferedReader(gzip.open(path, "rb"))
+    if suffix == ".xz":
+        return io.BufferedReader(lzma.open(path, "rb"))
+    if suffix == ".zst":
+        arrow, _ = _arrow("Reading .zst")
+        return io.BufferedReader(arrow.input_stream(path, compression="zstd"))
+    return Path(path).open("rb")
+
+
+def _raw_lines(name: str, stream: BinaryIO) -> Iterator[tuple[int, bytes, bool] | Skipped]:
+    """Lines as `(number, bytes, is it the whole line)`; a damaged archive ends them."""
+    number, whole = 1, True
+    try:
+        while block := stream.readline(LONGEST_LINE):
+            whole = block.endswith(b"\n")
+            yield number, block, whole
+            number += whole
+    except _DAMAGED:
+        yield Skipped(name, number, "the compressed data is damaged or cut off here, and the rest of the file is lost")
+
+
+def _lines(name: str, stream: BinaryIO) -> Iterator[Text | Skipped]:
+    """One text a line. A line that comes in several blocks is too long to be a text."""
+    overlong = 0
+    found = False
+    for raw in _raw_lines(name, stream):
+        found = True
+        if isinstance(raw, Skipped):
+            yield raw
+            continue
+        number, block, whole = raw
+        if overlong or (not whole and len(block) == LONGEST_LINE):
+            if not overlong:
+                yield Skipped(name, number, f"expected a line of at most {LONGEST_LINE:,} bytes, found a longer one")
+            overlong = 0 if whole else number
+            continue
+        try:
+            text = block.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            yield Skipped(name, number, f"expected UTF-8, found byte 0x{block[error.start]:02x} at {error.start + 1}")
+            continue
+        if "\0" in text:
+            yield Skipped(name, number, "expected text, found a NUL byte")
+        elif text.strip():
+            yield Text(name, number, text)
+    if not found:
+        yield Skipped(name, 0, "expected text, found an empty file")
+
+
+def _running(name: str, stream: BinaryIO) -> Iterator[Text | Skipped]:
+    """Running text: lines belong together until a blank one; sentences come out as soon as they are complete."""
+    pending, start = "", 1
+    decoder = codecs.getincrementaldecoder("utf-8-sig")()
+    found = False
+    for raw in _raw_lines(name, stream):
+        found = True
+        if isinstance(raw, Skipped):
+            yield raw
+            continue
+        number, block, whole = raw
+        try:
+            text = decoder.decode(block, final=whole)
+        except UnicodeDecodeError as error:
+            decoder.reset()
+            yield Skipped(name, number, f"expected UTF-8, found byte 0x{error.object[error.start]:02x}")
+            continue
+        if text.strip():
+            start = start if pending else number
+            pending += text
+            if len(pending) < LONGEST_LINE // 4:
+                continue
+            space = " " if pending[-1].isspace() else ""
+            *complete, rest = split_sentences(normalise(pending)) or [""]
+            pending = rest + space
+        else:
+            complete, pending = split_sentences(normalise(pending)), ""
+        for sentence in complete:
+            yield Text(name, start, sentence)
+        start = number
+        if len(pending) > LONGEST_LINE:
+            yield Skipped(name, number, f"expected a sentence end within {LONGEST_LINE:,} characters, found none")
+            pending = ""
+    for sentence in split_sentences(normalise(pending)):
+        yield Text(name, start, sentence)
+    if not found:
+        yield Skipped(name, 0, "expected text, found an empty file")

@@ -1,0 +1,531 @@
+"""From a corpus to a data folder: parquet shards of rows, and a manifest that says what they are.
+
+Two passes, so that every text is scored against the whole corpus. The first reads the corpus in chunks of lines, cuts
+them into texts that fit, and counts document frequencies and casing; the second turns every chunk into one shard.
+What a chunk or a shard holds depends on the input and the settings alone, never on the number of workers, and each file
+appears whole or not at all: so a killed run is continued by the same command, to the same bytes.
+
+    DIR/shard-00000.parquet ...          ids, stage, importance, rank: a row a text
+    DIR/document_frequencies.json.gz     what tf-idf knows
+    DIR/casing.json.gz                   how words are usually written
+    DIR/tokenizer.json                   the vocabulary
+    DIR/manifest.json                    settings, seed, versions, counts, sha256 of every shard; written last
+    DIR/.work/                           chunks on their way; gone when the manifest is there
+"""
+
+import gzip
+import hashlib
+import json
+import multiprocessing
+import os
+import platform
+import shutil
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from pointer import __version__
+from pointer.errors import CorpusError, DataError, PointerError, UsageError
+from pointer.prepare.corpus import Corpus, Skipped, Text, _arrow
+from pointer.prepare.importance import Frequencies
+from pointer.prepare.rows import RowMaker, RowSettings
+from pointer.storage import file_hash, remove_partial, write_whole
+from pointer.text import Casing, normalise, split_sentences
+from pointer.vocabulary import EMBEDDED, Vocabulary
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+FREQUENCIES = "document_frequencies.json.gz"
+CASING = "casing.json.gz"
+LONGEST_TEXT = 512
+
+CHUNK_LINES = 4096
+CHUNK_CHARACTERS = 4_000_000
+MOST_COUNTED = 200_000
+"""Entries of a counting table; beyond twice that, the rarest are forgotten, so that memory stays flat."""
+
+Progress = Callable[[str, int, int | None], None]
+"""Called with the phase, how much of it is done, and how much there is (None: unknown)."""
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """Everything that decides what the shards hold."""
+
+    corpus: Corpus
+    vocabulary: str = EMBEDDED
+    """An embedded name, a folder or a Hub id."""
+    max_length: int = 64
+    """Tokens of a text with `[CLS]` and `[SEP]`; longer texts are split at sentence ends."""
+    rows: RowSettings = field(default_factory=RowSettings)
+
+    def __post_init__(self) -> None:
+        if not 8 <= self.max_length <= LONGEST_TEXT:
+            raise UsageError(
+                f"max_length: expected a number from 8 to {LONGEST_TEXT}, found {self.max_length}.",
+                "The paper has 64 for Wikipedia; reviews want 128.",
+            )
+
+
+def prepare(
+    preparation: Preparation,
+    out: Path,
+    workers: int = 1,
+    progress: Progress = lambda phase, done, total: None,
+    report: Callable[[Skipped], None] = lambda skipped: None,
+) -> dict[str, Any]:
+    """Prepare a corpus into the folder `out` and return its manifest; continues what was begun there.
+
+    `report` is told about every line that is skipped. A corpus without a usable text is a `CorpusError`.
+    """
+    if workers < 1:
+        raise UsageError(f"workers: expected at least 1, found {workers}.", "Leave it out to use every core.")
+    _arrow("Preparing data")
+    vocabulary = Vocabulary.open(preparation.vocabulary)
+    run = _description(preparation, vocabulary)
+    finished = _claim(out, run)
+    if finished is not None:
+        return finished
+    vocabulary.save(out)
+    task = _Task(out, preparation)
+    with _Pool(workers, task) as pool:
+        lines, skipped = _first_pass(task, pool, progress, report)
+        chunks = sorted((out / ".work").glob("texts-*.json.gz"))
+        _merge_counts(out, report=progress)
+        counts = _second_pass(task, pool, chunks, progress)
+    if not counts["rows"]:
+        shutil.rmtree(out)
+        raise CorpusError(
+            f"Expected texts, found none that can be used among {lines:,} lines ({skipped.total():,} skipped).",
+            "Check the files, --layout and --column.",
+        )
+    manifest = run | {"counts": {"lines": lines, "skipped": dict(sorted(skipped.items())), **counts}}
+    manifest["shards"] = [_shard_entry(path) for path in sorted(out.glob("shard-*.parquet"))]
+    write_whole(out / MANIFEST, (json.dumps(manifest, indent=2) + "\n").encode())
+    shutil.rmtree(out / ".work")
+    return manifest
+
+
+def _description(preparation: Preparation, vocabulary: Vocabulary) -> dict[str, Any]:
+    settings = asdict(preparation)
+    inputs = [
+        {"file": path, "bytes": None if path == "-" else Path(path).stat().st_size}
+        for path in settings.pop("corpus").pop("paths")
+    ]
+    settings |= {"layout": preparation.corpus.layout, "column": preparation.corpus.column}
+    settings |= settings.pop("rows") | {"importance": list(preparation.rows.importance)}
+    return {
+        "format": FORMAT,
+        "seed": settings.pop("seed"),
+        "settings": settings,
+        "inputs": inputs,
+        "vocabulary": {"fingerprint": vocabulary.fingerprint, "size": len(vocabulary)},
+        "versions": {"pointer": __version__, "python": platform.python_version()}
+        | {name: version(name) for name in ("numpy", "pyarrow", "tokenizers", "yake")},
+    }
+
+
+def _claim(out: Path, run: dict[str, Any]) -> dict[str, Any] | None:
+    """Make sure that `out` is ours to write: new, or begun by the same command. A finished one is returned."""
+    begun, manifest = out / ".work" / "run.json", out / MANIFEST
+    for path in (manifest, begun):
+        if not path.exists():
+            continue
+        try:
+            found = json.loads(path.read_text("utf-8"))
+        except ValueError:
+            found = {}
+        differs = [key for key in run if found.get(key) != run[key]]
+        if differs:
+            was, now = _first_difference(found.get(differs[0]), run[differs[0]])
+            raise DataError(
+                f"Expected an empty folder or one of the same preparation, found in {out} one whose {differs[0]} was "
+                f"{was} and is now {now}.",
+                "Choose another --out, or delete that folder.",
+            )
+        if path == manifest:
+            if begun.parent.exists():  # killed between the manifest and the clean-up
+                shutil.rmtree(begun.parent)
+            return dict(found)
+    if out.exists() and not begun.exists() and (not out.is_dir() or {path.name for path in out.iterdir()} - {".work"}):
+        raise DataError(
+            f"Expected a new or empty folder for the output, found something else in {out}.", "Choose another --out."
+        )
+    begun.parent.mkdir(parents=True, exist_ok=True)
+    remove_partial(out)
+    remove_partial(begun.parent)
+    if not begun.exists():
+        write_whole(begun, json.dumps(run).encode())
+    return None
+
+
+def _first_difference(was: Any, now: Any) -> tuple[Any, Any]:
+    if isinstance(was, dict) and isinstance(now, dict):
+        key = next(key for key in now if was.get(key) != now[key])
+        return f"{key} {was.get(key)}", f"{key} {now[key]}"
+    return was, now
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The first pass: lines -> texts that fit, document frequencies, casing
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What a worker needs to know; it opens vocabulary and frequencies itself, once."""
+
+    out: Path
+    preparation: Preparation
+
+    def path(self, kind: str, chunk: int) -> Path:
+        return self.out / ".work" / f"{kind}-{chunk:05d}.json.gz"
+
+
+def _first_pass(
+    task: _Task, pool: "_Pool", progress: Progress, report: Callable[[Skipped], None]
+) -> tuple[int, Counter[str]]:
+    """Cut the corpus into chunks of texts that fit. Returns how many lines there were and how many were skipped why."""
+    lines, skipped = 0, Counter[str]()
+    for found, dropped in pool.map(_fit_chunk, _chunks(task)):
+        lines += found
+        for item in dropped:
+            skipped[item.reason] += 1
+            report(item)
+        progress("reading", lines, None)
+    return lines, skipped
+
+
+def _chunks(task: _Task) -> Iterator[tuple[int, list[Text], list[Skipped]]]:
+    """The corpus in chunks of lines. Where a chunk ends depends on the lines alone."""
+    number, size = 0, 0
+    texts: list[Text] = []
+    skipped: list[Skipped] = []
+    for line in task.preparation.corpus:
+        if isinstance(line, Skipped):
+            skipped.append(line)
+        else:
+            texts.append(line)
+            size += len(line.text)
+        if len(texts) + len(skipped) >= CHUNK_LINES or size >= CHUNK_CHARACTERS:
+            yield number, texts, skipped
+            number, size, texts, skipped = number + 1, 0, [], []
+    if texts or skipped:
+        yield number, texts, skipped
+
+
+def _fit_chunk(task: _Task, chunk: int, lines: list[Text], skipped: list[Skipped]) -> tuple[int, list[Skipped]]:
+    """Normalise, split and count one chunk; its texts go to a file of their own. Returns lines and what was skipped."""
+    digest = hashlib.sha256(json.dumps([lines, skipped]).encode()).hexdigest()
+    path = task.path("texts", chunk)
+    if path.exists():
+        done = _read_json(path)
+        if done["digest"] != digest:
+            raise DataError(
+                f"Expected the same input as when {task.out} was begun, found other lines in chunk {chunk}.",
+                "Choose another --out, or delete that folder.",
+            )
+        return done["lines"], [Skipped(*item) for item in done["skipped"]]
+    texts, words, dropped = _fitting_texts(lines, _vocabulary(task), task.preparation.max_length - 2)
+    casing = Casing()
+    casing.add(words)
+    frequencies = Counter(word for text in words for word in {word.lower() for word in text})
+    counts = {"texts": len(texts), "frequencies": frequencies, "words": casing.words, "pairs": casing.pairs}
+    _write_json(task.path("counts", chunk), counts)
+    dropped = skipped + dropped
+    total = len(lines) + len(skipped)
+    _write_json(path, {"digest": digest, "lines": total, "skipped": dropped, "texts": texts})
+    return total, dropped
+
+
+def _fitting_texts(
+    lines: list[Text], vocabulary: Vocabulary, longest: int
+) -> tuple[list[str], list[list[str]], list[Skipped]]:
+    """Texts of at most `longest` tokens, their words, and what could not be used."""
+    texts: list[str] = []
+    words: list[list[str]] = []
+    skipped: list[Skipped] = []
+    normal = [normalise(line.text) for line in lines]
+    for line, text, encoding in zip(lines, normal, vocabulary.encode(normal), strict=True):
+        if len(encoding.ids) == 0:
+            skipped.append(Skipped(line.source, line.line, "expected words, found nothing that tokenises"))
+        elif len(encoding.ids) <= longest:
+            texts.append(text)
+            words.append(encoding.words)
+        else:
+            for passage in _passages(text, vocabulary, longest):
+                if passage is None:
+                    reason = f"expected sentences of at most {longest + 2} tokens, found a longer one"
+                    skipped.append(Skipped(line.source, line.line, reason))
+                else:
+                    texts.append(passage[0])
+                    words.append(passage[1])
+    return texts, words, skipped
+
+
+def _passages(text: str, vocabulary: Vocabulary, longest: int) -> Iterator[tuple[str, list[str]] | None]:
+    """Neighbouring sentences together as long as they fit; None for a sentence that does not fit alone."""
+    sentences = split_sentences(text)
+    parts: list[str] = []
+    words: list[str] = []
+    size = 0
+    for sentence, encoding in zip(sentences, vocabulary.encode(sentences), strict=True):
+        if parts and size + len(encoding.ids) > longest:
+            yield " ".join(parts), words
+            parts, words, size = [], [], 0
+        if len(encoding.ids) > longest:
+            yield None
+        elif len(encoding.ids):
+            parts.append(sentence)
+            words = words + encoding.words
+            size += len(encoding.ids)
+    if parts:
+        yield " ".join(parts), words
+
+
+def _merge_counts(out: Path, report: Progress) -> None:
+    """Add up the counts of all chunks, in order, and write document frequencies and casing."""
+    if (out / FREQUENCIES).exists() and (out / CASING).exists():
+        return
+    texts = 0
+    frequencies: Counter[str] = Counter()
+    casing = Casing()
+    paths = sorted((out / ".work").glob("counts-*.json.gz"))
+    for done, path in enumerate(paths, 1):
+        counts = _read_json(path)
+        texts += counts["texts"]
+        tables = {"frequencies": frequencies, "words": casing.words, "pairs": casing.pairs}
+        for name, table in tables.items():
+            table.update(counts[name])
+            _forget_rarest(table)
+        report("counting", done, len(paths))
+    write_whole(out / CASING, gzip.compress(json.dumps(casing.table(), ensure_ascii=False).encode(), mtime=0))
+    write_whole(out / FREQUENCIES, Frequencies(texts, frequencies).to_bytes())
+
+
+def _forget_rarest(table: Counter[str], most: int = MOST_COUNTED) -> None:
+    """Keep a counting table bounded: what has been seen least is forgotten, ties in alphabetical order."""
+    if len(table) > 2 * most:
+        kept = sorted(table.items(), key=lambda item: (-item[1], item[0]))[:most]
+        table.clear()
+        table.update(dict(kept))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The second pass: texts -> rows -> shards
+
+
+def _second_pass(task: _Task, pool: "_Pool", chunks: list[Path], progress: Progress) -> dict[str, Any]:
+    counts: Counter[str] = Counter()
+    stages: Counter[int] = Counter()
+    numbers = ((int(path.name[6:11]),) for path in chunks)
+    for done, (found, births) in enumerate(pool.map(_write_shard, numbers), 1):
+        counts.update(found)
+        stages.update(births)
+        progress("scheduling", done, len(chunks))
+    fixed = {name: counts[name] for name in ("rows", "tokens", "pair_tokens")}
+    return fixed | {"rows_by_stages": {str(k): stages[k] for k in sorted(stages)}}
+
+
+def _write_shard(task: _Task, chunk: int) -> tuple[dict[str, int], dict[int, int]]:
+    """One chunk of texts becomes one shard. Returns its counts, and how many rows have how many stages."""
+    pa, parquet = _arrow("Preparing data")
+    path = task.out / f"shard-{chunk:05d}.parquet"
+    if not path.exists():
+        texts = _read_json(task.path("texts", chunk))["texts"]
+        if not texts:
+            return {"rows": 0}, {}
+        rows = _row_maker(task)(texts)
+        columns = {
+            "ids": pa.array([row.ids for row in rows], pa.list_(pa.int32())),
+            "stage": pa.array([row.stage for row in rows], pa.list_(pa.uint8())),
+            "importance": pa.array([row.importance for row in rows], pa.list_(pa.float32())),
+            "rank": pa.array([row.rank for row in rows], pa.list_(pa.uint8())),
+        }
+        sink = pa.BufferOutputStream()
+        parquet.write_table(pa.table(columns), sink, compression="zstd")
+        write_whole(path, sink.getvalue().to_pybytes())
+    return _shard_counts(Rows.read([path]))
+
+
+def _shard_counts(rows: "Rows") -> tuple[dict[str, int], dict[int, int]]:
+    lengths = np.diff(rows.offsets)
+    stages = np.maximum.reduceat(rows.stage, rows.offsets[:-1]).astype(np.int64)
+    # Token t is an input of every pair after its birth, the closing one included; each pair adds [CLS] and [SEP].
+    pair_tokens = (np.repeat(stages, lengths) - rows.stage + 1).sum() + 2 * (stages + 1).sum()
+    found = {"rows": len(rows), "tokens": len(rows.ids), "pair_tokens": int(pair_tokens)}
+    return found, {int(k): int(n) for k, n in zip(*np.unique(stages, return_counts=True), strict=True)}
+
+
+def _shard_entry(path: Path) -> dict[str, Any]:
+    rows = Rows.read([path])
+    return {"file": path.name, "rows": len(rows), "tokens": len(rows.ids), "sha256": file_hash(path)}
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(gzip.decompress(path.read_bytes()))
+    return content
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    write_whole(path, gzip.compress(json.dumps(content, ensure_ascii=False).encode(), compresslevel=1, mtime=0))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Workers
+
+_opened: dict[str, Any] = {}
+"""What this process has opened for the folder that it works on."""
+
+
+def _vocabulary(task: _Task) -> Vocabulary:
+    if _opened.get("vocabulary of") != task.out:
+        _opened.update({"vocabulary of": task.out, "vocabulary": Vocabulary.open(task.out)})
+    found: Vocabulary = _opened["vocabulary"]
+    return found
+
+
+def _row_maker(task: _Task) -> RowMaker:
+    if _opened.get("row maker of") != task:
+        frequencies = Frequencies.open(task.out / FREQUENCIES)
+        maker = RowMaker(_vocabulary(task), frequencies, task.preparation.rows)
+        _opened.update({"row maker of": task, "row maker": maker})
+    found: RowMaker = _opened["row maker"]
+    return found
+
+
+Result = TypeVar("Result")
+
+
+class _Pool:
+    """Runs chunks in this process or in many, a few ahead and no more, and gives the results back in order."""
+
+    def __init__(self, workers: int, task: _Task) -> None:
+        self.workers = workers
+        self.task = task
+        self.executor: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> "_Pool":
+        if self.workers > 1:
+            context = multiprocessing.get_context("spawn")
+            self.executor = ProcessPoolExecutor(self.workers, context, initializer=_follow_parent)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.executor is not None:
+            self.executor.shutdown(cancel_futures=True)
+
+    def map(self, work: Callable[..., Result], items: Iterable[tuple[Any, ...]]) -> Iterator[Result]:
+        """`work(task, *item)` for every item."""
+        if self.executor is None:
+            yield from (work(self.task, *item) for item in items)
+            return
+        items = iter(items)
+        ahead: list[Future[Result]] = []
+        try:
+            while True:
+                for item in islice(items, 2 * self.workers - len(ahead)):
+                    ahead.append(self.executor.submit(work, self.task, *item))
+                if not ahead:
+                    return
+                yield ahead.pop(0).result()
+        except BrokenProcessPool as error:
+            raise PointerError(
+                "Expected every worker to finish, found one killed (out of memory?). What was finished is kept.",
+                "Give the same command again, with fewer --workers.",
+            ) from error
+
+
+def _follow_parent() -> None:
+    """A worker ends when its parent is killed, rather than wait for work for ever."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    parent = multiprocessing.parent_process()
+
+    def wait() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Reading a data folder
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Many texts as flat arrays; text i is `[offsets[i]:offsets[i + 1]]` of each."""
+
+    ids: npt.NDArray[np.int32]
+    stage: npt.NDArray[np.uint8]
+    importance: npt.NDArray[np.float32]
+    rank: npt.NDArray[np.uint8]
+    offsets: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @classmethod
+    def read(cls, paths: Iterable[Path]) -> "Rows":
+        """All rows of some shards, in order."""
+        _, parquet = _arrow("Reading prepared data")
+        tables = [parquet.read_table(path) for path in paths]
+        flat: dict[str, Any] = {
+            name: np.concatenate([table[name].combine_chunks().flatten().to_numpy() for table in tables])
+            for name in ("ids", "stage", "importance", "rank")
+        }
+        lengths = [np.diff(table["ids"].combine_chunks().offsets.to_numpy()) for table in tables]
+        offsets = np.concatenate([[0], np.cumsum(np.concatenate(lengths), dtype=np.int64)])
+        return cls(**flat, offsets=offsets)
+
+
+@dataclass(frozen=True)
+class PreparedData:
+    """A data folder that `prepare` finished."""
+
+    folder: Path
+    manifest: dict[str, Any]
+    vocabulary: Vocabulary
+
+    @classmethod
+    def open(cls, folder: str | Path, verify: bool = True) -> "PreparedData":
+        """Open a data folder; `verify` compares every shard with the hash in the manifest."""
+        folder = Path(folder)
+        hint = "Prepare it again into a new folder."
+        try:
+            manifest = json.loads((folder / MANIFEST).read_text("utf-8"))
+            shards, fingerprint = manifest["shards"], manifest["vocabulary"]["fingerprint"]
+        except FileNotFoundError as error:
+            unfinished = "an unfinished preparation" if (folder / ".work").exists() else "none"
+            raise DataError(
+                f"Expected prepared data with a {MANIFEST} in {folder}, found {unfinished}.",
+                "Make it with `pointer prepare` (the same command again finishes an interrupted one).",
+            ) from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(f"Expected a manifest of prepared data in {folder}, found something else.", hint) from error
+        if manifest.get("format") != FORMAT:
+            raise DataError(f"Expected data of format {FORMAT} in {folder}, found {manifest.get('format')}.", hint)
+        for shard in shards:
+            path = folder / shard["file"]
+            if not path.is_file():
+                raise DataError(f"Expected the shard {shard['file']} in {folder}, found no such file.", hint)
+            if verify and file_hash(path) != shard["sha256"]:
+                raise DataError(f"Expected {path} to have the hash in the manifest, found another.", hint)
+        vocabulary = Vocabulary.open(folder)
+        if vocabulary.fingerprint != fingerprint:
+            raise DataError(f"Expected the vocabulary of the manifest in {folder}, found another.", hint)
+        return cls(folder, manifest, vocabulary)
+
+    def load(self) -> Rows:
+        """All rows, in memory, as flat arrays."""
+        return Rows.read(self.folder / shard["file"] for shard in self.manifest["shards"])

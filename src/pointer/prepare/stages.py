@@ -1,0 +1,129 @@
+"""Stage schedules (paper 3.2): which token is born at which stage, and the training pairs that follow from it.
+
+A schedule is one array of stages per text: 0 for the tokens of the skeleton X^0, k for those that stage k inserts.
+It is found backwards. Starting from the whole text, each step of the dynamic programme masks the least important
+tokens, no two neighbours at once, until the skeleton is left; what is masked first is born last. All texts of a
+batch are solved together, one array operation per position.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+SKELETON_SIZE = 4
+"""The paper's c: masking goes on until fewer than this many tokens are left."""
+
+# Scores become integers before they are compared, so that equal importance is a true tie on every machine.
+_RESOLUTION = 10_000
+# Adds "mask the most tokens" below the smallest difference of scores; a text has fewer tokens than this.
+_GAIN = 1 << 14
+_NEVER = -(1 << 62)
+
+
+def mask_pattern(importance: IntArray, maskable: BoolArray) -> BoolArray:
+    """The best masking of one step: maximal `sum(alpha_max - alpha)` with no two neighbours masked.
+
+    Among the optima the one that masks the most tokens, then the leftmost. `alpha_max` is over all tokens of a row.
+
+    >>> mask_pattern(np.array([[3, 1, 2, 1, 3]]), np.ones((1, 5), bool))[0].astype(int).tolist()
+    [0, 1, 0, 1, 0]
+    """
+    rows, length = importance.shape
+    gain = (importance.max(axis=1, keepdims=True, initial=0) - importance) * _GAIN + 1  # B T
+    gain[~maskable] = _NEVER
+    best = np.zeros((length + 2, rows), np.int64)  # best[t]: the best total over positions t, t+1, ...
+    for t in range(length - 1, -1, -1):
+        best[t] = np.maximum(best[t + 1], gain[:, t] + best[t + 2])
+    masked = np.zeros((rows, length + 1), bool)
+    for t in range(length):
+        # Taking t whenever that is no worse makes the pattern the leftmost of the best ones.
+        masked[:, t] = maskable[:, t] & ~masked[:, t - 1] & (gain[:, t] + best[t + 2] >= best[t + 1])
+    return masked[:, :length]
+
+
+def schedule(
+    importance: Sequence[npt.ArrayLike],
+    continues: Sequence[npt.ArrayLike],
+    keep: Sequence[npt.ArrayLike],
+    skeleton_size: int | Sequence[int] = SKELETON_SIZE,
+) -> list[npt.NDArray[np.uint8]]:
+    """The stage at which each token is born, for a batch of texts.
+
+    `continues` marks the `##` pieces: a word loses its pieces from the back, so that it is born head first.
+    `keep` marks tokens that are never masked (`[UNK]`; the words of a `keywords` skeleton). Masking ends when fewer
+    than `skeleton_size` tokens are left; 0 means only when nothing can be masked.
+
+    >>> [stages.tolist() for stages in schedule([[0, 3, 0, 1, 0, 3]], [[0] * 6], [[0] * 6], skeleton_size=3)]
+    [[2, 0, 2, 1, 2, 0]]
+    """
+    lengths = np.array([len(np.atleast_1d(np.asarray(row))) for row in importance], np.int64)
+    scores = np.rint(_padded(importance, lengths, 0.0) * _RESOLUTION).astype(np.int64)
+    piece = _padded(continues, lengths, False).astype(bool)
+    frozen = _padded(keep, lengths, True).astype(bool)
+    death = _deaths(scores, piece, frozen, lengths, np.broadcast_to(np.asarray(skeleton_size), lengths.shape))
+    last = death.max(axis=1, keepdims=True, initial=0)
+    born = np.where(death > 0, last - death + 1, 0).astype(np.uint8)
+    return [row[:length] for row, length in zip(born, lengths, strict=True)]
+
+
+def _deaths(scores: IntArray, piece: BoolArray, frozen: BoolArray, lengths: IntArray, smallest: IntArray) -> IntArray:
+    """The masking step at which each token goes (1 = the first), 0 where it survives."""
+    rows, width = scores.shape
+    death = np.zeros((rows, width), np.int64)
+    position = np.broadcast_to(np.arange(width), (rows, width))
+    alive = position < lengths[:, None]
+    row_of = np.arange(rows)
+    for step in range(1, int(lengths.max(initial=0)) + 1):
+        busy = alive[row_of].sum(axis=1) >= smallest[row_of]
+        row_of = row_of[busy]
+        # Living tokens move to the front, in order, so that neighbours are neighbours again.
+        order = np.argsort(~alive[row_of], axis=1, kind="stable")  # b T
+        here = np.take_along_axis(alive[row_of], order, 1)
+        order, here = order[:, : here.sum(1).max(initial=0)], here[:, : here.sum(1).max(initial=0)]
+        if not here.size:
+            break
+        score = np.where(here, np.take_along_axis(scores[row_of], order, 1), 0)
+        follows = np.take_along_axis(piece[row_of], order, 1) & here
+        last_piece = np.ones_like(here)
+        last_piece[:, :-1] = ~follows[:, 1:]
+        masked = mask_pattern(score, here & last_piece & ~np.take_along_axis(frozen[row_of], order, 1))
+        moved = masked.any(axis=1)
+        row, column = np.nonzero(masked)
+        death[row_of[row], order[row, column]] = step
+        alive[row_of[row], order[row, column]] = False
+        row_of = row_of[moved]
+    return death
+
+
+def _padded(rows: Sequence[npt.ArrayLike], lengths: IntArray, fill: float) -> npt.NDArray[np.float64]:
+    table = np.full((len(rows), int(lengths.max(initial=0))), fill, np.float64)
+    for row, values in enumerate(rows):
+        table[row, : lengths[row]] = values
+    return table
+
+
+def stage_pairs(ids: npt.ArrayLike, stage: npt.ArrayLike, noi: int) -> Iterator[tuple[IntArray, IntArray]]:
+    """Every training pair of a text, as `(X^{k-1}, label of each gap)`, the closing `(X, [NOI]...)` pair last.
+
+    There is one gap more than tokens: gap 0 is left of the first token (right of `[CLS]`).
+
+    >>> [(x.tolist(), y.tolist()) for x, y in stage_pairs([7, 8, 9], [1, 0, 1], noi=1)]
+    [([8], [7, 9]), ([7, 8, 9], [1, 1, 1, 1])]
+    """
+    tokens, births = np.asarray(ids, np.int64), np.asarray(stage, np.int64)
+    for k in range(1, int(births.max(initial=0)) + 2):
+        yield insertions(tokens, births, k, noi)
+
+
+def insertions(tokens: IntArray, births: npt.NDArray[Any], k: int, noi: int) -> tuple[IntArray, IntArray]:
+    """The pair of stage `k`: the tokens alive before it, and for every gap what stage `k` puts there or `noi`."""
+    old = births < k
+    labels = np.full(int(old.sum()) + 1, noi, np.int64)
+    new = births == k
+    labels[np.cumsum(old)[new]] = tokens[new]  # a token born now falls into the gap after the old ones left of it
+    return tokens[old], labels

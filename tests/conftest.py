@@ -1,0 +1,44 @@
+"""Shared by all tests: a small corpus written for them, and the real command line."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+SAMPLE = Path(__file__).parent / "data" / "harbour.txt"
+
+
+@pytest.fixture(scope="session")
+def sentences() -> list[str]:
+    return SAMPLE.read_text("utf-8").splitlines()
+
+
+@pytest.fixture(scope="session")
+def data_root() -> Path:
+    """The real corpora, where there are any."""
+    if "POINTER_DATA" not in os.environ:
+        pytest.skip("POINTER_DATA does not name the corpora")
+    return Path(os.environ["POINTER_DATA"])
+
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def pointer(tmp_path: Path) -> Run:
+    """Runs `pointer ARGUMENTS` in an empty folder."""
+
+    def run(*arguments: str | Path, stdin: str | bytes = "", **environment: str) -> "subprocess.CompletedProcess[str]":
+        done = subprocess.run(
+            [sys.executable, "-m", "pointer", *map(str, arguments)],
+            input=stdin if isinstance(stdin, bytes) else stdin.encode(),
+            capture_output=True,
+            cwd=tmp_path,
+            env=os.environ | {"COLUMNS": "120"} | environment,
+        )
+        return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    return run

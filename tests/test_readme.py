@@ -1,0 +1,44 @@
+"""What the README tells people to type works as written, in an empty folder."""
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+from conftest import SAMPLE, Run
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text("utf-8")
+COMMANDS = [
+    line
+    for block in re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
+    for line in block.splitlines()
+    if line.startswith("pointer ")
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_of_the_readme_works(pointer: Run, tmp_path: Path, command: str) -> None:
+    shutil.copy(SAMPLE, tmp_path / "mine.txt")
+    done = pointer(*shlex.split(command, comments=True)[1:])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+
+
+def test_the_python_of_the_readme_works(capsys: pytest.CaptureFixture[str]) -> None:
+    for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL):
+        exec(block, {})
+    assert "structure" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("document", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda d: d.name)
+def test_every_link_to_a_file_leads_somewhere(document: Path) -> None:
+    for target in re.findall(r"\]\((?!http)([^)#]+)\)", document.read_text("utf-8")):
+        assert (document.parent / target).exists(), target
+
+
+def test_the_readme_names_make_targets_that_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for target in set(re.findall(r"`?make (\w+)", README)):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE)
