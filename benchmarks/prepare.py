@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
@@ -26,14 +26,12 @@ import psutil
 import yake
 from nltk.tag.perceptron import PerceptronTagger
 
-from pointer.prepare.importance import Frequencies, Scorer
+from pointer.prepare.importance import Frequencies, Scorer, Scores, Texts
 from pointer.prepare.keywords import keyword_ranks
 from pointer.prepare.rows import RowMaker, RowSettings
 from pointer.prepare.shards import CHUNK_LINES
 from pointer.prepare.stages import schedule
 from pointer.vocabulary import Vocabulary
-
-Texts = list[list[str]]
 
 
 def corpus_lines(count: int) -> list[str]:
@@ -58,16 +56,16 @@ def plain_loop(lines: list[str], vocabulary: Vocabulary, frequencies: Frequencie
     tagger.model.weights, tagger.tagdict, tagger.classes = weights, tagdict, set(classes)
     tagger.model.classes = tagger.classes
 
-    def part_of_speech(texts: Texts) -> list[np.ndarray[Any, Any]]:
+    def part_of_speech(texts: Texts) -> list[Scores]:
         return [np.array([t[:2] in ("NN", "VB") for _, t in tagger.tag(words)], float) for words in texts]
 
-    def keyness(texts: Texts) -> list[np.ndarray[Any, Any]]:
+    def keyness(texts: Texts) -> list[Scores]:
         extractor = yake.KeywordExtractor(lan="en", n=1, window_size=1, dedup_lim=1.0, top=10**6)
         found = dict(extractor.extract_keywords(" ".join(texts[0]).lower()))
         return [np.array([-found.get(word.lower(), 1.0) for word in texts[0]])]
 
-    def rarity(texts: Texts) -> list[np.ndarray[Any, Any]]:
-        return [np.array([texts[0].count(word) * frequencies.idf(word.lower()) for word in texts[0]])]
+    def rarity(texts: Texts) -> list[Scores]:
+        return [np.array([list(texts[0]).count(word) * frequencies.idf(word.lower()) for word in texts[0]])]
 
     scorer = Scorer({"tfidf": rarity, "pos": part_of_speech, "yake": keyness}, frozenset())
     for line in lines:
@@ -89,19 +87,23 @@ def pipeline(lines: list[str], workers: int) -> float:
 
 def parts(lines: list[str], vocabulary: Vocabulary, frequencies: Frequencies) -> dict[str, float]:
     """Seconds of each part on one core, in batches as the pipeline has them."""
-    seconds: Counter[str] = Counter()
+    seconds: defaultdict[str, float] = defaultdict(float)
     maker = RowMaker(vocabulary, frequencies, RowSettings())
     maker(lines[:10])  # load the tagger
+
+    def measure(name: str, work: Callable[..., Any], *arguments: Any) -> Any:
+        spent, result = timed(lambda: work(*arguments))
+        seconds[name] += spent
+        return result
+
     for start in range(0, len(lines), CHUNK_LINES):
         batch = lines[start : start + CHUNK_LINES]
-        spent, encodings = timed(lambda batch=batch: vocabulary.encode(batch))  # type: ignore[misc]
-        seconds["tokenise"] += spent
-        words = [encoding.words for encoding in encodings]
+        words = [encoding.words for encoding in measure("tokenise", vocabulary.encode, batch)]
         for name, component in maker.scorer.components.items():
-            seconds[name] += timed(lambda component=component, words=words: component(words))[0]  # type: ignore[misc]
-        seconds["keyword ranks"] += timed(lambda words=words: keyword_ranks(words, maker.yake))[0]  # type: ignore[misc]
-        seconds["everything"] += timed(lambda batch=batch: maker(batch))[0]  # type: ignore[misc]
-    seconds["rescale, add up, schedule"] = 2 * seconds["everything"] - seconds.total()
+            measure(name, component, words)
+        measure("keyword ranks", keyword_ranks, words, maker.yake)
+        measure("everything", maker, batch)
+    seconds["rescale, add up, schedule"] = 2 * seconds["everything"] - sum(seconds.values())
     return dict(seconds)
 
 

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+# The tests already run on every core, side by side; threads of their own would only wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 SAMPLE = Path(__file__).parent / "data" / "harbour.txt"
 
 

@@ -52,6 +52,13 @@ def test_a_pair_is_kept_only_where_its_words_alone_would_be_wrong() -> None:
     assert casing.table()["pairs"] == {"new york": "New York"}
 
 
+def test_headings_and_shouting_make_no_pairs() -> None:
+    casing = Casing()
+    shouted = ["it", "was", "SO", "GOOD", "in", "Paris", "and", "in", "a", "hall", "In", "Paris", "for", "a", "day"]
+    casing.add([shouted, ["the", "sign", "said", "Customer", "Service", "in", "blue", "letters"]] * 4)
+    assert casing.table()["pairs"] == {}
+
+
 def test_shouting_teaches_nothing() -> None:
     casing = Casing()
     casing.add([["THE", "FOOD", "WAS", "COLD", "!"]] * 9)

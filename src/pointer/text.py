@@ -1,13 +1,9 @@
-"""Text as people write it: normalising, splitting into sentences, and learning how words are cased.
-
-These are the plain-string steps at both ends of the flow: a corpus is normalised and split before it is tokenised,
-and generated text is recased with what was learned here.
-"""
+"""Corpus text as plain strings: normalising, splitting into sentences, and learning how words are cased."""
 
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 _TYPOGRAPHY = str.maketrans(
@@ -35,7 +31,7 @@ def normalise(text: str) -> str:
 
 # A possible sentence end: the mark, what closes with it, and the space after it.
 _END = re.compile(r"""[.!?]+["')\]]*\s+""")
-_ABBREVIATIONS = re.compile(
+ABBREVIATIONS = re.compile(
     r"mrs?|ms|dr|prof|sen|rep|gov|gen|col|sgt|capt|lt|cmdr|rev|hon|st|mt|ft|sr|jr|vs|etc|inc|ltd|co|corp|bros|no|vol|fig|"
     r"al|approx|dept|est|min|max|jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec|ph|cf|ca|pp|eds?"
     r"|\w|(\w\.)+\w"  # initials, e.g., U.S.
@@ -66,11 +62,18 @@ def _ends_sentence(before: str, mark: str, after: str) -> bool:
     if mark.strip() != ".":
         return True
     word = before.rsplit(None, 1)[-1].lstrip("\"'([").lower()
-    return not _ABBREVIATIONS.fullmatch(word)
+    return not ABBREVIATIONS.fullmatch(word)
+
+
+_FUNCTION_WORD = re.compile(
+    r"a|all|an|and|are|as|at|be|because|but|by|can|do|during|for|from|go|had|has|have|he|her|his|i|if|in|is|it|its|my|no|"
+    r"not|of|on|or|our|out|she|so|than|that|the|their|there|they|this|to|until|was|we|were|what|when|where|while|will|"
+    r"with|you|your"
+)
 
 
 # What makes the next word the first of a sentence, and what may stand between the two.
-_OPENS = frozenset(".!?:;\"'()[]-\u2013\u2014*\u2022")
+OPENS = frozenset(".!?:;\"'()[]-\u2013\u2014*\u2022")
 
 
 @dataclass
@@ -98,7 +101,7 @@ class Casing:
                     self.words[word] += 1
                     if word != lowered[i] and text[i - 1].isalpha() and text[i - 1] != lowered[i - 1]:
                         self.pairs[f"{text[i - 1]} {word}"] += 1
-                opening = word in _OPENS or (opening and not word[0].isalnum())
+                opening = word in OPENS or (opening and not word[0].isalnum())
 
     def table(self, least: int = 3) -> dict[str, dict[str, str]]:
         """The usual form of every word that is not lower-case, and the pairs that words alone would get wrong."""
@@ -113,6 +116,13 @@ class Casing:
         pairs: dict[str, str] = {}
         for pair, count in sorted(self.pairs.items(), key=lambda item: (-item[1], item[0])):
             lower = pair.lower()
-            if count >= least and lower not in pairs and " ".join(words.get(w, w) for w in lower.split()) != pair:
+            known = " ".join(words.get(word, word) for word in lower.split(" "))
+            if count >= least and lower not in pairs and known != pair and _is_name(pair, words):
                 pairs[lower] = pair
         return {"words": words, "pairs": dict(sorted(pairs.items()))}
+
+
+def _is_name(pair: str, words: Mapping[str, str]) -> bool:
+    """Is a pair more than a heading (`Customer Service`) or shouting (`SO GOOD`)? One word is a name."""
+    lower = pair.lower().split(" ")
+    return not pair.isupper() and not any(map(_FUNCTION_WORD.fullmatch, lower)) and any(word in words for word in lower)

@@ -106,6 +106,11 @@ class Vocabulary:
         return np.array([token.startswith("##") for token in self.tokens])
 
     @cached_property
+    def is_word(self) -> npt.NDArray[np.bool_]:
+        """For every id: is it made of letters or digits, so that a `##` piece may follow?"""
+        return np.array([token.removeprefix("##").isalnum() for token in self.tokens])
+
+    @cached_property
     def fingerprint(self) -> str:
         """A hash of the tokens in order: data and weights belong together when theirs agree."""
         return hashlib.sha256("\n".join(self.tokens).encode()).hexdigest()[:16]

@@ -49,7 +49,7 @@ FREQUENCIES = "document_frequencies.json.gz"
 CASING = "casing.json.gz"
 LONGEST_TEXT = 512
 
-CHUNK_LINES = 4096
+CHUNK_LINES = 2048
 CHUNK_CHARACTERS = 4_000_000
 MOST_COUNTED = 200_000
 """Entries of a counting table; beyond twice that, the rarest are forgotten, so that memory stays flat."""

@@ -1,0 +1,247 @@
+"""From rows to batches: every stage pair of every row, close in length to its neighbours, under a budget of tokens.
+
+An epoch goes through the rows in a random order, block by block. A block's stages may be drawn anew, its pairs are
+sorted by length, cut into batches and shuffled. All of it follows from the seed, the epoch and the block, so a place in
+the stream is three numbers, and every process of a run knows the batches of all the others.
+"""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from pointer.errors import TrainingError
+from pointer.prepare.keywords import draw
+from pointer.prepare.shards import Rows
+from pointer.prepare.stages import SKELETON_SIZE, schedule
+from pointer.vocabulary import Vocabulary
+
+IGNORED = -100
+"""The label of positions that have no gap: `[SEP]` and padding."""
+BLOCK_ROWS = 8192
+"""Enough rows to find pairs of equal length, few enough to plan in a second."""
+CLOSING = 0
+"""Stands for the closing `(X, [NOI]...)` pair where a stage number is expected."""
+
+
+class Place(NamedTuple):
+    """Where in the endless stream of steps a run is."""
+
+    epoch: int = 0
+    block: int = 0
+    step: int = 0
+
+
+@dataclass(frozen=True)
+class Stages:
+    """How rows become pairs; what `Batches` needs to know beside the rows."""
+
+    skeleton: str = "prepared"
+    keywords: tuple[int, int] = (1, 8)
+    closing_share: float = 1.0
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Stage pairs, one entry each: row, stage (the pair is X^{stage-1} -> X^stage), positions, weight of its loss."""
+
+    row: npt.NDArray[np.int64]
+    stage: npt.NDArray[np.int64]
+    positions: npt.NDArray[np.int64]
+    closing: npt.NDArray[np.bool_]
+    weight: npt.NDArray[np.float32]
+
+    def __getitem__(self, which: npt.NDArray[np.int64] | npt.NDArray[np.bool_] | slice) -> "Pairs":
+        return Pairs(self.row[which], self.stage[which], self.positions[which], self.closing[which], self.weight[which])
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    @property
+    def gaps(self) -> float:
+        """The gaps of these pairs, each counted with its weight; `[SEP]` has none."""
+        return float(((self.positions - 1) * self.weight.astype(np.float64)).sum())
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What the model sees: `[CLS] tokens [SEP]` a row, and the label of the gap right of each position."""
+
+    ids: torch.Tensor  # B T
+    attention: torch.Tensor | None  # B T, None where nothing is padded
+    labels: torch.Tensor  # B T
+    weight: torch.Tensor  # B
+    stage: torch.Tensor  # B, CLOSING for closing pairs
+
+    def to(self, device: torch.device) -> "Batch":
+        """The same batch on another device."""
+        attention = None if self.attention is None else self.attention.to(device)
+        return Batch(
+            self.ids.to(device), attention, self.labels.to(device), self.weight.to(device), self.stage.to(device)
+        )
+
+
+def take(rows: Rows, which: npt.NDArray[np.int64]) -> Rows:
+    """The rows of these numbers, in this order."""
+    lengths = rows.offsets[which + 1] - rows.offsets[which]
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    flat = np.repeat(rows.offsets[which] - offsets[:-1], lengths) + np.arange(offsets[-1])
+    return Rows(rows.ids[flat], rows.stage[flat], rows.importance[flat], rows.rank[flat], offsets)
+
+
+def redrawn(rows: Rows, vocabulary: Vocabulary, stages: Stages, random: np.random.Generator) -> Rows:
+    """The same rows with new stages: their skeleton is what importance leaves over, or drawn keywords."""
+    if stages.skeleton == "prepared":
+        return rows
+    parts = [slice(a, b) for a, b in zip(rows.offsets[:-1], rows.offsets[1:], strict=True)]
+    continues = vocabulary.continues[rows.ids]
+    keep = rows.ids == vocabulary.id("[UNK]")
+    sizes = np.full(len(rows), SKELETON_SIZE)
+    wanted = random.random(len(rows)) < {"importance": 0.0, "mixed": 0.5, "keywords": 1.0}[stages.skeleton]
+    most = random.integers(stages.keywords[0], stages.keywords[1], len(rows), endpoint=True)
+    for i in np.flatnonzero(wanted):
+        chosen = _keyword_pieces(rows.rank[parts[i]], continues[parts[i]], int(most[i]), random)
+        keep[parts[i]] |= chosen
+        if chosen.any():
+            sizes[i] = 0
+    born = schedule(
+        [rows.importance[p] for p in parts], [continues[p] for p in parts], [keep[p] for p in parts], sizes.tolist()
+    )
+    return Rows(rows.ids, np.concatenate(born), rows.importance, rows.rank, rows.offsets)
+
+
+def _keyword_pieces(
+    rank: npt.NDArray[np.uint8], continues: npt.NDArray[np.bool_], most: int, random: np.random.Generator
+) -> npt.NDArray[np.bool_]:
+    """The pieces of at most `most` drawn keywords."""
+    word_of = np.cumsum(~continues) - 1
+    heads = np.flatnonzero(~continues)
+    chosen = np.zeros(len(heads), bool)
+    chosen[draw(rank[heads], most, random)] = True
+    pieces: npt.NDArray[np.bool_] = chosen[word_of]
+    return pieces
+
+
+def all_pairs(rows: Rows, closing_share: float, random: np.random.Generator) -> Pairs:
+    """Every pair of every row; of the closing ones a share is drawn, which weighs as much as all of them."""
+    row_of = np.repeat(np.arange(len(rows)), np.diff(rows.offsets))
+    width = int(rows.stage.max(initial=0)) + 1
+    born = np.bincount(row_of * width + rows.stage, minlength=len(rows) * width).reshape(len(rows), width)
+    alive = np.cumsum(born, axis=1)  # tokens that live after stage k, per row
+    last = np.maximum.reduceat(rows.stage, rows.offsets[:-1]).astype(np.int64)
+    row = np.repeat(np.arange(len(rows)), last + 1)
+    stage = np.arange(len(row)) - np.repeat(np.cumsum(last + 1) - (last + 1), last + 1) + 1
+    closing = stage == last[row] + 1
+    weight = np.where(closing, 1 / closing_share, 1).astype(np.float32)
+    pairs = Pairs(row, stage, alive[row, stage - 1] + 2, closing, weight)
+    return pairs[~closing | (random.random(len(row)) < closing_share)]
+
+
+def cut(pairs: Pairs, batch_tokens: int, random: np.random.Generator) -> list[Pairs]:
+    """Batches of pairs of nearly one length, each of at most `batch_tokens` positions with padding."""
+    pairs = pairs[np.lexsort((random.random(len(pairs)), pairs.positions))]
+    batches, start = [], 0
+    for end, positions in enumerate(pairs.positions.tolist()):
+        if end > start and (end - start + 1) * positions > batch_tokens:
+            batches.append(pairs[start:end])
+            start = end
+    return [*batches, pairs[start:]]
+
+
+def collate(rows: Rows, pairs: Pairs, vocabulary: Vocabulary) -> Batch:
+    """The tensors of a batch of pairs."""
+    chosen = take(rows, pairs.row)
+    pair_of = np.repeat(np.arange(len(pairs)), np.diff(chosen.offsets))
+    stage = pairs.stage[pair_of]
+    old, new = chosen.stage < stage, chosen.stage == stage
+    seen = np.concatenate([[0], np.cumsum(old)])
+    position = seen[1:] - seen[chosen.offsets[:-1]][pair_of]  # of an old token; of the gap that a new one falls into
+    place = np.arange(pairs.positions.max())
+    ids = np.full((len(pairs), len(place)), vocabulary.id("[PAD]"))  # B T
+    ids[:, 0] = vocabulary.id("[CLS]")
+    ids[pair_of[old], position[old]] = chosen.ids[old]
+    ids[np.arange(len(pairs)), pairs.positions - 1] = vocabulary.id("[SEP]")
+    labels = np.where(place < pairs.positions[:, None] - 1, vocabulary.noi, IGNORED)  # B T
+    labels[pair_of[new], position[new]] = chosen.ids[new]
+    padded = bool((pairs.positions != len(place)).any())
+    attention = torch.from_numpy((place < pairs.positions[:, None]).astype(np.int64)) if padded else None
+    stage_number = np.where(pairs.closing, CLOSING, pairs.stage)
+    return Batch(
+        torch.from_numpy(ids),
+        attention,
+        torch.from_numpy(labels),
+        torch.from_numpy(pairs.weight),
+        torch.from_numpy(stage_number),
+    )
+
+
+@dataclass(frozen=True)
+class Step:
+    """The batches of one optimizer step, for all processes, and where the run is after it."""
+
+    rows: Rows
+    batches: list[Pairs]
+    after: Place
+    epochs: float
+    """How many epochs are done after this step."""
+
+
+class Batches:
+    """The endless stream of training steps over some rows."""
+
+    def __init__(
+        self, rows: Rows, vocabulary: Vocabulary, stages: Stages, batch_tokens: int, batches_per_step: int = 1
+    ) -> None:
+        self.rows = rows
+        self.vocabulary = vocabulary
+        self.stages = stages
+        self.batch_tokens = batch_tokens
+        self.batches_per_step = batches_per_step
+        self.blocks = max(1, -(-len(rows) // BLOCK_ROWS))
+
+    def plan(self, epoch: int, block: int) -> tuple[Rows, list[list[Pairs]]]:
+        """The rows of a block with their stages, and its steps."""
+        order = np.random.default_rng([self.stages.seed, epoch]).permutation(len(self.rows))
+        random = np.random.default_rng([self.stages.seed, epoch, block])
+        chosen = take(self.rows, order[block * BLOCK_ROWS : (block + 1) * BLOCK_ROWS])
+        rows = redrawn(chosen, self.vocabulary, self.stages, random)
+        batches = cut(all_pairs(rows, self.stages.closing_share, random), self.batch_tokens, random)
+        size = self.batches_per_step
+        batches = _even(batches, size)
+        batches = [batches[i] for i in random.permutation(len(batches))]
+        return rows, [batches[i : i + size] for i in range(0, len(batches), size)]
+
+    def __call__(self, place: Place) -> Iterator[Step]:
+        """Every step from `place` on; the next block is planned while this one is used."""
+        with ThreadPoolExecutor(1) as ahead:
+            coming = ahead.submit(self.plan, place.epoch, place.block)
+            while True:
+                rows, steps = coming.result()
+                after = place._replace(block=place.block + 1, step=0)
+                if after.block == self.blocks:
+                    after = Place(place.epoch + 1)
+                coming = ahead.submit(self.plan, after.epoch, after.block)
+                for i in range(place.step, len(steps)):
+                    done = place._replace(step=i + 1) if i + 1 < len(steps) else after
+                    part = min(len(self.rows), (place.block + (i + 1) / len(steps)) * BLOCK_ROWS) / len(self.rows)
+                    yield Step(rows, steps[i], done, place.epoch + part)
+                place = after
+
+
+def _even(batches: list[Pairs], multiple: int) -> list[Pairs]:
+    """Split batches until their number is a multiple, so that every process has work at every step."""
+    while len(batches) % multiple:
+        largest = max(range(len(batches)), key=lambda i: len(batches[i]))
+        half = len(batches[largest]) // 2
+        if half == 0:
+            raise TrainingError(
+                f"Expected enough texts for {multiple} batches a step, found {len(batches)} pairs in the last block.",
+                "Prepare more texts, or use fewer processes.",
+            )
+        batches[largest : largest + 1] = [batches[largest][:half], batches[largest][half:]]
+    return batches

@@ -1,0 +1,90 @@
+"""The model card that every checkpoint has: what the model learnt from, how it was trained, how good it is."""
+
+import io
+from dataclasses import asdict
+from typing import Any
+
+from pointer import __version__
+from pointer.settings import TrainingSettings
+
+HEAD = "---\nlibrary_name: transformers\ntags:\n- pointer\n- insertion-transformer\n---"
+
+
+def plain_card(title: str, about: str = "How it was trained is not recorded.") -> str:
+    """The card of a model that did not come out of a training run."""
+    return f"{HEAD}\n# {title}\n\n{about}\n"
+
+
+def model_card(
+    name: str,
+    init: str,
+    about: str,
+    settings: TrainingSettings,
+    manifest: dict[str, Any],
+    history: list[dict[str, Any]],
+    progress: dict[str, Any],
+) -> str:
+    """The card as markdown. `history` is the log of the run, `progress` how far it is."""
+    counts = manifest["counts"]
+    seen = progress["tokens_before"] + progress["tokens"]
+    chosen = {key: value for key, value in asdict(settings).items() if value is not None}
+    parts = [
+        HEAD,
+        f"# {name}\n\nAn insertion transformer for POINTER {__version__}: it writes a text around given words, from "
+        f"coarse to fine.\n\n```python\nfrom pointer import Pointer\n\n"
+        f'Pointer.from_pretrained("{name}").generate(["first", "words"])\n```',
+        f"## Data and licence\n\n{about or 'The data is not described; ask who trained this model before you use it.'}"
+        f"\n\n{counts['rows']:,} texts, {counts['tokens']:,} tokens; vocabulary "
+        f"{manifest['vocabulary']['fingerprint']} of {manifest['vocabulary']['size']:,} entries. Preparation: "
+        + ", ".join(f"{key} {value}" for key, value in manifest["settings"].items())
+        + ".",
+        f"## Training\n\nStarted from `{init}`. {progress['step']:,} steps, {progress['epochs']:.2f} epochs, "
+        f"{progress['tokens']:,} tokens in {progress['seconds'] / 60:.0f} minutes; {seen:,} tokens with all that "
+        "came before.\n\n" + _table(["setting", "value"], [[key, str(value)] for key, value in chosen.items()]),
+        _results(history),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _results(history: list[dict[str, Any]]) -> str:
+    validations = [line for line in history if "validation" in line]
+    if not validations:
+        return "## Results\n\nNot validated yet."
+    found = validations[-1]["validation"]
+    groups = {"all": found} | found["stages"] | {"closing": found["closing"]}
+    measures = ("loss", "perplexity", "accuracy", "noi_precision", "noi_recall")
+    rows = [
+        [stage, *("" if values[m] is None else f"{values[m]:.3f}" for m in measures)]
+        for stage, values in groups.items()
+    ]
+    head = ["stage", "loss", "perplexity of insertions", "top-1 accuracy", "[NOI] precision", "[NOI] recall"]
+    return f"## Results\n\nOn held-out texts, at step {validations[-1]['step']:,}. ![](curve.png)\n\n" + _table(
+        head, rows
+    )
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def curve_picture(history: list[dict[str, Any]]) -> bytes | None:
+    """Training and validation loss over tokens as a PNG; None where matplotlib is not installed."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return None
+    figure = Figure(figsize=(6, 3.5), layout="constrained")
+    axes = figure.subplots()
+    training = [(line["tokens"], line["loss"]) for line in history if "loss" in line]
+    validation = [(line["tokens"], line["validation"]["loss"]) for line in history if "validation" in line]
+    for points, label, style in ((training, "training", "-"), (validation, "validation", "o-")):
+        if points:
+            axes.plot(*zip(*points, strict=True), style, label=label, linewidth=1, markersize=3)
+    axes.set_xlabel("tokens")
+    axes.set_ylabel("loss of a gap")
+    if training or validation:
+        axes.legend(frameon=False)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=120)
+    return buffer.getvalue()

@@ -1,0 +1,1 @@
+"""From constraints to texts: one insertion a gap and stage, until no gap wants any."""

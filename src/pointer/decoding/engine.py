@@ -1,0 +1,146 @@
+"""The stage loop: many texts grow together, each until it is done; converged ones leave the batch.
+
+For any weights and any logits: a stage is a subsequence of the next, constraints stay whole and in order, no special
+token is ever inserted, decoding ends, and a text does not depend on what else is in its batch.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from pointer.decoding.constraints import FRAME, INSERTED, Tokens, first_stage
+from pointer.decoding.options import Options
+from pointer.decoding.schedule import Schedule
+from pointer.decoding.search import Filling, Predict, Text, fill
+from pointer.errors import ConstraintError
+from pointer.picture import Token
+from pointer.vocabulary import Vocabulary
+from pointer.writing import Unit
+
+Stage = tuple[Token, ...]
+"""The tokens of a stage; each knows whether this stage inserted it."""
+
+
+@dataclass(frozen=True)
+class Growth:
+    """A text on its way: where it is now, how it came there, and why it stopped if it did."""
+
+    constraints: tuple[str, ...]
+    text: Text
+    stages: tuple[Stage, ...]
+    likelihood: float = 0.0
+    """The model's own log-probability of every decision so far, `[NOI]` included."""
+    stopped: str = ""
+    """`converged`, `max_stages` or `max_length` once it is done."""
+
+    @property
+    def score(self) -> float:
+        """The log-likelihood of all decisions per token of the text."""
+        return self.likelihood / (len(self.text.tokens) - 1)
+
+    def units(self, vocabulary: Vocabulary) -> list[Unit]:
+        """The words of the text, a constraint being one of them however many pieces it has."""
+        units: list[Unit] = []
+        for piece, owner in zip(self.text.tokens.ids.tolist(), self.text.tokens.owner.tolist(), strict=True):
+            token = vocabulary.tokens[piece]
+            if owner >= 0:
+                if not units or units[-1].constraint != owner:
+                    units.append(Unit(self.constraints[owner], owner))
+            elif owner == INSERTED and token.startswith("##"):
+                units[-1] = Unit(units[-1].text + token[2:], None)
+            elif owner == INSERTED:
+                units.append(Unit(token, None))
+        return units
+
+
+class Engine:
+    """Runs the stage loop for one model."""
+
+    def __init__(
+        self, predict: Predict, schedule: Schedule, options: Options, end: str, longest: int, name: str
+    ) -> None:
+        self.predict = predict
+        self.schedule = schedule
+        self.vocabulary = schedule.vocabulary
+        self.options = options
+        self.end = end
+        self.longest = min(longest, options.max_length)
+        self.name = name
+
+    def start(self, constraints: tuple[str, ...], number: int = 0) -> Growth:
+        """X^0. `number` tells apart several texts that are drawn for the same constraints."""
+        tokens = first_stage(constraints, self.vocabulary, self.end)
+        if len(tokens) > self.longest:
+            raise ConstraintError(
+                f"Expected constraints of at most {self.longest} tokens, found {len(tokens)}.",
+                "Give fewer constraints, or raise max_length if the model allows it.",
+            )
+        content = json.dumps([self.options.seed, number, constraints]).encode()
+        text = Text(tokens, 0, hashlib.blake2b(content, digest_size=32).digest())
+        return Growth(constraints, text, (self._shown(tokens),), stopped=self._limit(text))
+
+    def run(self, growths: Sequence[Growth]) -> Iterator[list[list[Growth]]]:
+        """After every stage, the candidates of every text, best first; ends when all have stopped."""
+        pools = [[growth] for growth in growths]
+        while True:
+            live = [(i, growth) for i, pool in enumerate(pools) for growth in pool if not growth.stopped]
+            if not live:
+                return
+            fillings = fill(self.predict, [g.text for _, g in live], self.schedule, self.options, self.name)
+            grown: list[list[Growth]] = [[g for g in pool if g.stopped] for pool in pools]
+            for (i, growth), ways in zip(live, fillings, strict=True):
+                grown[i] += [self._grown(growth, way) for way in ways[: self._kept]] or [self._converged(growth)]
+            pools = [_best(pool, self._kept) for pool in grown]
+            yield pools
+
+    def finish(self, growths: Sequence[Growth]) -> list[list[Growth]]:
+        """The finished candidates of every text, best first."""
+        pools = [[growth] for growth in growths]
+        for after_stage in self.run(growths):
+            pools = after_stage
+        return pools
+
+    @property
+    def _kept(self) -> int:
+        """How many candidates a text carries from stage to stage: the paper's beam search keeps one."""
+        return self.options.n if self.options.decoding == "beam" else 1
+
+    def _limit(self, text: Text) -> str:
+        if len(text.tokens) >= self.longest:
+            return "max_length"
+        return "max_stages" if text.stage >= self.options.max_stages else ""
+
+    def _grown(self, growth: Growth, way: Filling) -> Growth:
+        growth = replace(growth, likelihood=growth.likelihood + way.likelihood)
+        if not way.tokens:
+            return self._converged(growth)
+        room = self.longest - len(growth.text.tokens)
+        # Where not everything fits, the surest insertions are made, and the text stops growing.
+        fitting = sorted(way.tokens, key=lambda gap: (-way.scores[gap], gap))[:room]
+        after, new = growth.text.tokens.filled({gap: way.tokens[gap] for gap in fitting})
+        separator = after.ids == self.vocabulary.id("[SEP]")
+        after = Tokens(after.ids, np.where(separator & (after.owner == INSERTED), FRAME, after.owner))
+        text = replace(growth.text, tokens=after, stage=growth.text.stage + 1)
+        stages = (*growth.stages, self._shown(after, new))
+        return replace(growth, text=text, stages=stages, stopped=self._limit(text))
+
+    def _converged(self, growth: Growth) -> Growth:
+        return replace(growth, stages=(*growth.stages, self._shown(growth.text.tokens)), stopped="converged")
+
+    def _shown(self, tokens: Tokens, new: npt.NDArray[np.bool_] | None = None) -> Stage:
+        """A stage for people: without the frame, and with what is new marked."""
+        marks = np.zeros(len(tokens), bool) if new is None else new
+        parts = zip(tokens.ids.tolist(), tokens.owner.tolist(), marks.tolist(), strict=True)
+        return tuple(Token(self.vocabulary.tokens[i], mark) for i, owner, mark in parts if owner != FRAME)
+
+
+def _best(pool: list[Growth], kept: int) -> list[Growth]:
+    """The best candidates, no two of the same tokens."""
+    distinct: dict[bytes, Growth] = {}
+    for growth in sorted(pool, key=lambda growth: -growth.score):
+        distinct.setdefault(growth.text.tokens.ids.tobytes(), growth)
+    return list(distinct.values())[:kept]

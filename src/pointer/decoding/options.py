@@ -1,0 +1,90 @@
+"""How a text is decoded: one validated object that the library, the command line and the server share."""
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from pointer.decoding.schedule import PRESETS
+from pointer.errors import UsageError
+
+DECODINGS = ("greedy", "sample", "beam")
+
+
+@dataclass(frozen=True)
+class Options:
+    """All decoding options; a sentence under each.
+
+    >>> Options(decoding="sample", n=3).temperature
+    1.0
+    """
+
+    decoding: str = "greedy"
+    """`greedy`, `sample`, or `beam` (inner-layer beam search)."""
+    preset: str = "default"
+    """How probabilities are adjusted: `default`, `plain`, `paper`; `released` is the authors' decoder, bug for bug."""
+    n: int = 1
+    """How many different texts to give (sample and beam), best first."""
+    seed: int = 0
+    """Of sampling: the same seed and constraints give the same text, whatever else is in the batch."""
+    temperature: float = 1.0
+    """Of sampling: below 1 safer, above 1 wilder."""
+    top_k: int = 0
+    """Of sampling: only the best so many candidates of a gap; 0 for all."""
+    top_p: float = 1.0
+    """Of sampling: only the best candidates that make up this probability."""
+    width: int = 4
+    """Of beam search: how many fillings of a stage are kept."""
+    blocks: int = 2
+    """Of beam search: rounds in which gaps are filled (2: every second gap, then the others); 0: one by one."""
+    max_stages: int = 12
+    """Stages after which decoding stops."""
+    max_length: int = 128
+    """Tokens, `[CLS]` and `[SEP]` included, at which the text stops growing."""
+    length: int | None = None
+    """About how many words the text should have; reached roughly, by making `[NOI]` more or less likely."""
+    noi_offset: float = 0.0
+    """Added to the log-probability of `[NOI]`: above 0 gives shorter texts, below 0 longer ones."""
+    repetition_penalty: float | None = None
+    """Taken off the log-probability of a word that is already there; left out, that of the preset."""
+    lock_start: bool = False
+    """Insert nothing before the first constraint."""
+    lock_end: bool = False
+    """Insert nothing after the last constraint."""
+    banned: tuple[str, ...] = ()
+    """Words that are never inserted."""
+
+    def __post_init__(self) -> None:
+        ranges: dict[str, tuple[float, float]] = {
+            "n": (1, 64), "temperature": (0.01, 100), "top_k": (0, 1_000_000), "top_p": (0.0001, 1), "width": (1, 64),
+            "blocks": (0, 8), "max_stages": (0, 64), "max_length": (3, 512), "length": (1, 400),
+            "noi_offset": (-100, 100), "repetition_penalty": (0, 100),
+        }  # fmt: skip
+        for name, (low, high) in ranges.items():
+            value = getattr(self, name)
+            if value is not None and not low <= value <= high:
+                raise UsageError(f"{name}: expected a number from {low} to {high}, found {value}.", f"Change {name}.")
+        for name, allowed in {"decoding": DECODINGS, "preset": (*PRESETS, "released")}.items():
+            if getattr(self, name) not in allowed:
+                raise UsageError(
+                    f'{name}: expected {", ".join(allowed)}, found "{getattr(self, name)}".', "Choose one of these."
+                )
+        for word in self.banned:
+            if not word or not word.isalnum():
+                raise UsageError(f'banned: expected single words, found "{word}".', "Ban each word by itself.")
+        if self.n > 1 and self.decoding == "greedy":
+            raise UsageError(f"n: expected 1 for greedy decoding, found {self.n}.", "Choose sample or beam.")
+        if self.decoding == "beam" and self.n > self.width:
+            raise UsageError(f"n: expected at most the beam width {self.width}, found {self.n}.", "Raise width.")
+        if self.preset == "released" and (self.decoding == "beam" or self.n > 1 or self.length is not None):
+            raise UsageError(
+                "preset: released expects greedy or sample, n 1 and no length, found another option.",
+                "The authors' decoder has nothing else; choose another preset.",
+            )
+
+    @classmethod
+    def of(cls, given: dict[str, Any]) -> "Options":
+        """Options from keyword arguments; an unknown name is one sentence."""
+        known = [field.name for field in fields(cls)]
+        for name in given:
+            if name not in known:
+                raise UsageError(f'Expected options out of {", ".join(known)}, found "{name}".', "Check the spelling.")
+        return cls(**given)

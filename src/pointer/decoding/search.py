@@ -1,0 +1,256 @@
+"""Filling the gaps of one stage: greedy, sampling, and inner-layer beam search (paper 3.3), one algorithm.
+
+The open gaps of a text are cut into blocks. Block after block, the model is asked about every partial filling kept so
+far, and the best `width` ways to fill the block's gaps go on. All gaps in one block with width 1 is greedy decoding;
+a block for every gap, left to right, is the paper's beam search; two blocks (every second gap, then the others given
+those) come close to it for a fraction of the cost.
+"""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from pointer.decoding.constraints import INSERTED, Locks, Tokens, open_gaps
+from pointer.decoding.options import Options
+from pointer.decoding.schedule import Gaps, Schedule
+from pointer.vocabulary import Vocabulary
+
+Predict = Callable[[torch.Tensor, torch.Tensor | None, torch.Tensor, torch.Tensor], torch.Tensor]
+"""`(ids B T, attention B T or None, rows G, positions G) -> logits G V` of the gaps right of those positions."""
+
+BATCH_TOKENS = 2048
+"""Positions of one forward pass; more gain nothing on a CPU."""
+MOST_PADDING = 0.1
+"""Texts go through the model together while at most this share of the positions is padding."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text at some stage, on its way."""
+
+    tokens: Tokens
+    stage: int
+    key: bytes
+    """What its random draws depend on: seed and constraints."""
+
+
+@dataclass(frozen=True)
+class Filling:
+    """Tokens for some gaps of a text, by position; what is not named gets nothing."""
+
+    tokens: dict[int, int] = field(default_factory=dict)
+    scores: dict[int, float] = field(default_factory=dict)
+    """The adjusted log-probability of every token."""
+    total: float = 0.0
+    """Of all decisions so far, `[NOI]` included, adjusted: what the search maximises."""
+    likelihood: float = 0.0
+    """The same by the model's own probabilities."""
+    decisions: int = 0
+
+
+def fill(
+    predict: Predict, texts: Sequence[Text], schedule: Schedule, options: Options, name: str
+) -> list[list[Filling]]:
+    """The best fillings of the open gaps of every text, best first: one for greedy and sampling, `width` for a beam."""
+    vocabulary = schedule.vocabulary
+    locks = Locks(options.lock_start, options.lock_end)
+    blocks = [_blocks(open_gaps(text.tokens, vocabulary, locks), options) for text in texts]
+    beams: list[list[Filling]] = [[Filling()] for _ in texts]
+    for turn in range(max(map(len, blocks), default=0)):
+        asked = [i for i, rounds in enumerate(blocks) if turn < len(rounds)]
+        partial = [_Partial(texts[i], beam, blocks[i][turn]) for i in asked for beam in beams[i]]
+        answers = _ask(predict, partial, schedule, options, name)
+        for i in asked:
+            mine = [next(answers) for _ in beams[i]]
+            beams[i] = _extended(beams[i], blocks[i][turn], mine, vocabulary.noi, _width(options))
+    return beams
+
+
+def _width(options: Options) -> int:
+    return options.width if options.decoding == "beam" else 1
+
+
+def _blocks(positions: npt.NDArray[np.int64], options: Options) -> list[list[int]]:
+    """The open gaps in the order in which they are decided."""
+    gaps = positions.tolist()
+    if options.decoding != "beam":
+        return [gaps] if gaps else []
+    if options.blocks == 0:
+        return [[gap] for gap in gaps]
+    return [gaps[i :: options.blocks] for i in range(options.blocks) if gaps[i :: options.blocks]]
+
+
+@dataclass(frozen=True)
+class _Partial:
+    """A partial filling, and the gaps to decide next."""
+
+    text: Text
+    filling: Filling
+    gaps: list[int]
+
+    def sequence(self) -> tuple[Tokens, npt.NDArray[np.int64]]:
+        """The text with the filling put in, and where the gaps are now."""
+        filled = np.array(sorted(self.filling.tokens), np.int64)
+        return self.text.tokens.filled(self.filling.tokens)[0], np.array(self.gaps) + np.searchsorted(filled, self.gaps)
+
+
+@dataclass(frozen=True)
+class _Candidates:
+    """For each gap the best candidates: ids, adjusted and own log-probabilities."""
+
+    ids: list[list[int]]
+    scores: list[list[float]]
+    own: list[list[float]]
+
+
+def _ask(predict: Predict, partial: list[_Partial], schedule: Schedule, options: Options, name: str) -> Any:
+    """The candidates of every partial filling, in order; texts of about one length share a forward pass."""
+    found: list[_Candidates | None] = [None] * len(partial)
+    placed = [one.sequence() for one in partial]
+    for group in grouped([len(tokens) for tokens, _ in placed]):
+        sequences = [placed[i][0] for i in group]
+        rows = np.repeat(np.arange(len(group)), [len(placed[i][1]) for i in group])
+        positions = np.concatenate([placed[i][1] for i in group])
+        ids, attention = _padded(sequences, schedule.vocabulary.id("[PAD]"))
+        tensors = [None if t is None else torch.from_numpy(t).to(schedule.device) for t in (ids, attention)]
+        at = [torch.from_numpy(t).to(schedule.device) for t in (rows, positions)]
+        with torch.inference_mode():
+            logits = predict(tensors[0], tensors[1], at[0], at[1])  # type: ignore[arg-type]  # G V
+            gaps = _describe(sequences, [partial[i].text for i in group], rows, positions, schedule)
+            own, scores = schedule.log_probabilities(logits, gaps, name)
+            scores = schedule.penalise(scores, gaps, [sequence.ids for sequence in sequences])
+            chosen = _choose(scores, [partial[i] for i in group], rows, options)  # G W
+            lists = [x.tolist() for x in (chosen, scores.gather(1, chosen), own.gather(1, chosen))]
+        start = 0
+        for i in group:
+            end = start + len(placed[i][1])
+            found[i] = _Candidates(*(values[start:end] for values in lists))
+            start = end
+    return iter(found)
+
+
+def grouped(lengths: Sequence[int]) -> list[list[int]]:
+    """Numbers of texts that go through the model together: near in length, within the budget of positions."""
+    groups: list[list[int]] = []
+    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        longest = lengths[groups[-1][0]] if groups else 0
+        if groups and (len(groups[-1]) + 1) * longest <= BATCH_TOKENS:
+            real = sum(lengths[j] for j in groups[-1]) + lengths[i]
+            if real >= (1 - MOST_PADDING) * (len(groups[-1]) + 1) * longest:
+                groups[-1].append(i)
+                continue
+        groups.append([i])
+    return groups
+
+
+def _padded(sequences: list[Tokens], pad: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64] | None]:
+    lengths = np.array([len(sequence) for sequence in sequences])
+    ids = np.full((len(sequences), lengths.max()), pad)  # B T
+    for row, sequence in enumerate(sequences):
+        ids[row, : len(sequence)] = sequence.ids
+    attention = (np.arange(ids.shape[1]) < lengths[:, None]).astype(np.int64)
+    return ids, None if attention.all() else attention
+
+
+def _describe(
+    sequences: list[Tokens],
+    texts: list[Text],
+    rows: npt.NDArray[np.int64],
+    positions: npt.NDArray[np.int64],
+    schedule: Schedule,
+) -> Gaps:
+    """What the schedule wants to know about each gap."""
+    vocabulary = schedule.vocabulary
+    left = np.array([sequences[r].ids[p] for r, p in zip(rows, positions, strict=True)])
+    owner = np.array([sequences[r].owner[p] for r, p in zip(rows, positions, strict=True)])
+    is_end = positions + 1 == np.array([len(s) for s in sequences])[rows]
+    right = np.array(
+        [
+            vocabulary.id("[SEP]") if e else sequences[r].ids[p + 1]
+            for r, p, e in zip(rows, positions, is_end, strict=True)
+        ]
+    )
+    extends = (owner == INSERTED) & vocabulary.is_word[left]
+    words = [
+        _word_before(sequences[r], p, vocabulary) if schedule.banned and x else ""
+        for r, p, x in zip(rows, positions, extends, strict=True)
+    ]
+    stage = np.array([text.stage for text in texts])[rows]
+    return Gaps(stage, left, right, extends, is_end, rows, words)
+
+
+def _word_before(sequence: Tokens, position: int, vocabulary: Vocabulary) -> str:
+    start = position
+    while vocabulary.continues[sequence.ids[start]]:
+        start -= 1
+    return "".join(vocabulary.tokens[i].removeprefix("##") for i in sequence.ids[start : position + 1])
+
+
+def _choose(
+    scores: torch.Tensor, partial: list[_Partial], rows: npt.NDArray[np.int64], options: Options
+) -> torch.Tensor:
+    """The candidates of each gap, best first: the best, a drawn one, or the best `width`."""
+    if options.decoding == "greedy":
+        return scores.argmax(-1, keepdim=True)
+    if options.decoding == "sample":
+        draws = np.array([_draw(partial[r].text, g) for r, g in _gap_numbers(partial, rows)])
+        return _sampled(scores, torch.from_numpy(draws).to(scores.device), options)
+    # A stable order makes ties fall the same way in every batch.
+    return scores.sort(dim=-1, descending=True, stable=True).indices[:, : options.width]
+
+
+def _gap_numbers(partial: list[_Partial], rows: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
+    return [(row, gap) for row in np.unique(rows).tolist() for gap in partial[row].gaps]
+
+
+def _draw(text: Text, gap: int) -> float:
+    """A number in [0, 1) that depends on seed, constraints, stage and gap alone."""
+    digest = hashlib.blake2b(f"{text.stage} {gap}".encode(), key=text.key, digest_size=8).digest()
+    return int.from_bytes(digest, "big") / 2**64
+
+
+def _sampled(scores: torch.Tensor, draws: torch.Tensor, options: Options) -> torch.Tensor:
+    """One candidate a gap by inverse transform over the candidates, best first."""
+    order = (scores / options.temperature).sort(dim=-1, descending=True, stable=True)
+    values, ids = order.values, order.indices
+    if options.top_k:
+        values, ids = values[:, : options.top_k], ids[:, : options.top_k]
+    probabilities = values.double().softmax(-1)
+    total = probabilities.cumsum(-1)
+    kept = total - probabilities < options.top_p  # the candidate that crosses top_p still counts
+    probabilities = probabilities * kept
+    total = probabilities.cumsum(-1)
+    place = (total <= draws[:, None] * total[:, -1:]).sum(-1, keepdim=True)
+    last = kept.sum(-1, keepdim=True) - 1
+    return ids.gather(1, torch.minimum(place, last))
+
+
+def _extended(beams: list[Filling], gaps: list[int], answers: list[_Candidates], noi: int, width: int) -> list[Filling]:
+    """The best `width` ways to go on with any of the beams; within a block the gaps do not know of each other."""
+    pool: list[Filling] = []
+    for beam, candidates in zip(beams, answers, strict=True):
+        ways = [beam]
+        for number, gap in enumerate(gaps):
+            ways = [
+                _with(way, gap, token, score, own, noi)
+                for way in ways
+                for token, score, own in zip(
+                    candidates.ids[number], candidates.scores[number], candidates.own[number], strict=True
+                )
+                if score > -np.inf
+            ]
+            ways = sorted(ways, key=lambda way: -way.total)[:width]
+        pool += ways
+    return sorted(pool, key=lambda way: -way.total)[:width]
+
+
+def _with(way: Filling, gap: int, token: int, score: float, own: float, noi: int) -> Filling:
+    total, likelihood, decisions = way.total + score, way.likelihood + own, way.decisions + 1
+    if token == noi:
+        return Filling(way.tokens, way.scores, total, likelihood, decisions)
+    return Filling(way.tokens | {gap: token}, way.scores | {gap: score}, total, likelihood, decisions)

@@ -1,0 +1,401 @@
+"""The insertion transformer: a BERT masked language model that says for every gap what goes into it.
+
+The prediction at a position fills the gap to its right: a token, or `[NOI]` for nothing. A text stands between `[CLS]`
+and `[SEP]`, so gap 0 is right of `[CLS]` and `[SEP]` has none. The folder that `save_pretrained` writes is an
+ordinary Transformers checkpoint with a tokenizer, plus what only POINTER reads: a `pointer` section in the config, the
+casing table and the document frequencies.
+"""
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from safetensors.torch import load_file
+from transformers import BertConfig, BertForMaskedLM
+from transformers.utils import logging as transformers_logging
+
+from pointer.card import plain_card
+from pointer.errors import CheckpointError, VocabularyError
+from pointer.storage import full_disk_explained
+from pointer.vocabulary import Vocabulary, embedded_folder
+
+SIZES = {
+    "tiny": {"num_hidden_layers": 2, "hidden_size": 128, "num_attention_heads": 2, "intermediate_size": 512},
+    "mini": {"num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024},
+    "base": {"num_hidden_layers": 12, "hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072},
+    "large": {"num_hidden_layers": 24, "hidden_size": 1024, "num_attention_heads": 16, "intermediate_size": 4096},
+}
+"""What can be started from scratch, by the names of the BERT family."""
+
+TABLES = ("casing.json.gz", "document_frequencies.json.gz")
+"""Files of a data folder that travel with a checkpoint."""
+CARD = "README.md"
+CURVE = "curve.png"
+_WRITTEN = re.compile(r"config\.json|generation_config\.json|model.*\.safetensors.*|tokenizer.*\.json|training\.pt")
+_FROM_HUB = ["*.json", "*.safetensors", "vocab.txt", CARD, *TABLES]
+
+
+class InsertionTransformer(BertForMaskedLM):  # type: ignore[no-untyped-call]
+    """A `BertForMaskedLM` that knows its vocabulary, what travels with it, and how to start from other checkpoints.
+
+    >>> model = InsertionTransformer.start("tiny", Vocabulary.open("english"))
+    >>> model.config.pointer["end"], model.config.pointer["noi_token_id"] == Vocabulary.open("english").noi
+    ('fixed', True)
+    """
+
+    def __init__(self, config: BertConfig, *args: Any, **kwargs: Any) -> None:
+        super().__init__(config, *args, **kwargs)  # type: ignore[no-untyped-call]
+        self.vocabulary: Vocabulary | None = None
+        self.files: dict[str, bytes] = {}
+        """What is saved beside weights, config and vocabulary: the tables, the card and its picture."""
+
+    @classmethod
+    def start(
+        cls, init: str | Path, vocabulary: Vocabulary, positions: int | None = None, dropout: float | None = None
+    ) -> "InsertionTransformer":
+        """A model for `vocabulary`, from scratch (a name in `SIZES`) or from any BERT checkpoint.
+
+        `init` is a size, an embedded name, a folder or a Hub id; an encoder without a head gets one that is tied to
+        its embeddings. Embeddings follow their tokens into the new vocabulary. `positions` bounds the longest input,
+        `dropout` replaces that of the checkpoint (both kinds).
+        """
+        weights: dict[str, torch.Tensor] = {}
+        files: dict[str, bytes] = {}
+        if str(init) in SIZES:
+            config = BertConfig.from_dict(SIZES[str(init)])
+        else:
+            folder = checkpoint_folder(init)
+            config, weights, files = _read_config(folder), _read_weights(folder), _read_files(folder, TABLES)
+            weights = _for_vocabulary(weights, _vocabulary_of(folder, weights), vocabulary)
+        _cut_positions(config, weights, positions)
+        if dropout is not None:
+            config.hidden_dropout_prob = config.attention_probs_dropout_prob = dropout
+        config.vocab_size, config.pad_token_id = len(vocabulary), vocabulary.id("[PAD]")
+        _mark(config, vocabulary)
+        model = cls(config)
+        _load(model, weights, str(init))
+        model.vocabulary, model.files = vocabulary, files
+        return model
+
+    @classmethod
+    def from_pretrained(cls, name: str | Path, *args: Any, **kwargs: Any) -> "InsertionTransformer":  # type: ignore[override]
+        """Open a checkpoint by embedded name, folder (also the `--out` of a training run) or Hub id, in float32."""
+        folder = checkpoint_folder(name)
+        if not getattr(_read_config(folder), "pointer", None):
+            raise CheckpointError(
+                f"Expected a POINTER checkpoint in {folder}, found a BERT without insertion training.",
+                "Train it first (pointer train --init), or convert one of the authors' releases (pointer convert).",
+            )
+        kwargs.setdefault("dtype", torch.float32)
+        with _quiet():
+            model = super().from_pretrained(folder, *args, **kwargs)
+        vocabulary = Vocabulary.open(folder)
+        if vocabulary.fingerprint != model.config.pointer["vocabulary"]:
+            raise CheckpointError(
+                f"Expected the vocabulary of the weights in {folder}, found another.",
+                "The folder mixes two checkpoints; copy or download it again.",
+            )
+        model.vocabulary, model.files = vocabulary, _read_files(folder, (*TABLES, CARD, CURVE))
+        return model
+
+    def save_pretrained(  # type: ignore[override]
+        self,
+        folder: str | Path,
+        dtype: torch.dtype = torch.float32,
+        extras: dict[str, bytes] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Write the checkpoint so that it appears whole or not at all.
+
+        `dtype` is that of the stored weights: `torch.float16` halves the file, and opening gives float32 again.
+        `extras` are further files by name.
+        """
+        tied = self._tied_weights_keys or {}
+        weights = {name: value.to(dtype) for name, value in self.state_dict().items() if name not in tied}
+        with _replaced(Path(folder)) as beside:
+            with _quiet():
+                super().save_pretrained(beside, state_dict=weights, **kwargs)
+            # What other programs should take it for; they know nothing of an InsertionTransformer.
+            config = json.loads((beside / "config.json").read_text("utf-8")) | {"architectures": ["BertForMaskedLM"]}
+            (beside / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", "utf-8")
+            if self.vocabulary is not None:
+                self.vocabulary.save(beside)
+            files = {CARD: plain_card("An insertion transformer").encode()} | self.files | (extras or {})
+            for name, content in files.items():
+                (beside / name).write_bytes(content)
+
+    def push_to_hub(self, repo_id: str, *, commit_message: str = "Upload a POINTER model", **kwargs: Any) -> str:  # type: ignore[override]
+        """Upload the checkpoint; the arguments are those of any Transformers model.
+
+        The inherited method would put an empty card in the place of ours and leave out the tables.
+        """
+        from huggingface_hub import HfApi
+
+        api = HfApi(token=kwargs.pop("token", None))
+        repo_id = api.create_repo(repo_id, private=kwargs.pop("private", None), exist_ok=True).repo_id
+        with tempfile.TemporaryDirectory() as scratch:
+            self.save_pretrained(Path(scratch) / "checkpoint")
+            found = api.upload_folder(
+                repo_id=repo_id, folder_path=Path(scratch) / "checkpoint", commit_message=commit_message, **kwargs
+            )
+        return str(found)
+
+
+def checkpoint_folder(name: str | Path) -> Path:
+    """The folder behind an embedded name, a path (a training run stands for its best checkpoint) or a Hub id."""
+    folder = embedded_folder(str(name)) or Path(name)
+    if (folder / "config.json").is_file():
+        return folder
+    for kept in ("best", "last"):
+        if (folder / kept / "config.json").is_file():
+            return folder / kept
+    if folder.exists():
+        raise CheckpointError(
+            f"Expected a checkpoint with a config.json in {folder}, found none.",
+            "Name a folder that holds a checkpoint, an embedded model or a Hub id.",
+        )
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(str(name), allow_patterns=_FROM_HUB))
+    except Exception as error:  # the Hub client raises a dozen unrelated types for "no such thing" and "no network"
+        raise CheckpointError(
+            f'Expected a size ({", ".join(SIZES)}), an embedded model, a folder or a Hub id, found "{name}", which is '
+            f"none of them or cannot be reached ({type(error).__name__}).",
+            "Check the name; without a network, give the path of a folder.",
+        ) from error
+
+
+def convert_released(source: str | Path, target: str | Path) -> InsertionTransformer:
+    """Turn a checkpoint of the authors' 2020 release into a folder of ours, without executing its pickle."""
+    source = Path(source)
+    missing = [name for name in ("config.json", "vocab.txt", "pytorch_model.bin") if not (source / name).is_file()]
+    if missing:
+        raise CheckpointError(
+            f"Expected a released POINTER checkpoint in {source}, found no {' and no '.join(missing)}.",
+            "Name the folder that was unpacked from the authors' archive.",
+        )
+    vocabulary, config, weights = Vocabulary.open(source), _read_config(source), _read_weights(source)
+    rows = weights.get("bert.embeddings.word_embeddings.weight", torch.empty(0)).shape[0]
+    if not rows == len(vocabulary) == config.vocab_size:
+        raise CheckpointError(
+            f"Expected as many embeddings as vocabulary entries in {source}, found {rows} embeddings, "
+            f"{len(vocabulary)} entries in vocab.txt and {config.vocab_size} in config.json.",
+            "The three files do not belong together; unpack the archive again.",
+        )
+    config.pointer = {"end": "inserted"}  # the release gives its model no [SEP]: it is inserted where the text ends
+    _mark(config, vocabulary)
+    model = InsertionTransformer(config)
+    _load(model, weights, str(source), head_needed=True)
+    model.vocabulary = vocabulary
+    about = (
+        "Weights of the authors' 2020 release (https://github.com/dreasysnail/POINTER), renamed and stored as "
+        "safetensors; nothing was trained. The model inserts `[SEP]` itself (`end: inserted`)."
+    )
+    model.files[CARD] = plain_card("A released POINTER checkpoint, converted", about).encode()
+    model.save_pretrained(target)
+    return model
+
+
+def _mark(config: BertConfig, vocabulary: Vocabulary) -> None:
+    """Write the `pointer` section of a config; what is there already stays, but for the vocabulary."""
+    earlier = getattr(config, "pointer", None) or {}
+    here = {"noi_token_id": vocabulary.noi, "vocabulary": vocabulary.fingerprint}
+    config.pointer = {"end": "fixed", "tokens_seen": 0} | earlier | here
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Reading other people's checkpoints
+
+
+def _read_config(folder: Path) -> BertConfig:
+    try:
+        content = json.loads((folder / "config.json").read_text("utf-8"))
+    except ValueError as error:
+        raise CheckpointError(f"Expected JSON in {folder / 'config.json'}, found something else.") from error
+    # The oldest BERT configs name no model type; all of them have a vocabulary and layers.
+    if content.get("model_type", "bert") != "bert" or "num_hidden_layers" not in content:
+        raise CheckpointError(
+            f"Expected a BERT checkpoint in {folder}, found one of type {content.get('model_type')}.",
+            "POINTER needs a BERT: masked language model or encoder.",
+        )
+    config = BertConfig.from_dict(content)
+    config.is_decoder, config.dtype = False, torch.float32
+    return config
+
+
+def _read_files(folder: Path, names: tuple[str, ...]) -> dict[str, bytes]:
+    return {name: (folder / name).read_bytes() for name in names if (folder / name).is_file()}
+
+
+def _read_weights(folder: Path) -> dict[str, torch.Tensor]:
+    """All weights of a BERT in float32, under the names that `BertForMaskedLM` has today."""
+    safe, pickled = sorted(folder.glob("*.safetensors")), folder / "pytorch_model.bin"
+    if safe:
+        found = {name: value for path in safe for name, value in load_file(path).items()}
+    elif pickled.is_file():
+        found = _read_pickle(pickled)
+    else:
+        raise CheckpointError(
+            f"Expected model.safetensors in {folder}, found no weights.", "Download the weights into that folder too."
+        )
+    renamed = {_current_name(name): value.float() for name, value in found.items()}
+    return {name: value for name, value in renamed.items() if name is not None}
+
+
+def _read_pickle(path: Path) -> dict[str, torch.Tensor]:
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # pickle, zip and torch each have their own way to fail
+        raise CheckpointError(
+            f"Expected nothing but tensors in {path}, found something else ({type(error).__name__}).",
+            "It was not executed. Get the file from its authors again.",
+        ) from error
+    if not isinstance(found, dict) or not all(isinstance(value, torch.Tensor) for value in found.values()):
+        raise CheckpointError(f"Expected tensors by name in {path}, found something else.", "Get the file again.")
+    return found
+
+
+def _current_name(name: str) -> str | None:
+    """The present name of a weight, None for parts that an insertion transformer does not have."""
+    name = name.removeprefix("module.")
+    name = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name)
+    name = re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)
+    if name.startswith(("embeddings.", "encoder.", "pooler.")):  # an encoder that was saved without its prefix
+        name = f"bert.{name}"
+    # The decoder is tied: its weight is the word embeddings, its bias is cls.predictions.bias.
+    if not re.match(r"bert\.(embeddings|encoder)\.|cls\.predictions\.(bias|transform)", name):
+        return None
+    return None if name.endswith("position_ids") else name
+
+
+def _vocabulary_of(folder: Path, weights: dict[str, torch.Tensor]) -> Vocabulary:
+    """The vocabulary of a checkpoint; one whose embeddings lack the row of an added `[NOI]` is fine."""
+    vocabulary = Vocabulary.open(folder)
+    rows = weights["bert.embeddings.word_embeddings.weight"].shape[0]
+    if rows < len(vocabulary) - 1:
+        raise VocabularyError(
+            f"Expected an embedding for each of the {len(vocabulary)} vocabulary entries in {folder}, found {rows}.",
+            "Tokenizer and weights are of different models; download the folder again.",
+        )
+    return vocabulary
+
+
+def _for_vocabulary(weights: dict[str, torch.Tensor], old: Vocabulary, new: Vocabulary) -> dict[str, torch.Tensor]:
+    """The weights for another vocabulary: each row follows its token; a new token is the mean of its old pieces."""
+    table = weights["bert.embeddings.word_embeddings.weight"]
+    if old.fingerprint == new.fingerprint and table.shape[0] == len(new):
+        return weights
+    places = {token: i for i, token in enumerate(old.tokens) if i < table.shape[0]}
+    sources = [_old_ids(token, places, old) for token in new.tokens]
+    moved = dict(weights)
+    for name in ("bert.embeddings.word_embeddings.weight", "cls.predictions.bias"):
+        if name in weights:
+            mean = weights[name].mean(0)
+            moved[name] = torch.stack([weights[name][ids].mean(0) if len(ids) else mean for ids in sources])
+    return moved
+
+
+def _old_ids(token: str, places: dict[str, int], old: Vocabulary) -> npt.NDArray[np.int64]:
+    if token in places:
+        return np.array([places[token]])
+    if re.fullmatch(r"\[.*\]", token):
+        return np.array([], np.int64)
+    ids = old.encode([token.removeprefix("##")])[0].ids
+    known: npt.NDArray[np.int64] = ids[(ids != old.id("[UNK]")) & (ids < len(places))]
+    return known
+
+
+def _cut_positions(config: BertConfig, weights: dict[str, torch.Tensor], positions: int | None) -> None:
+    """Keep at most `positions` of a checkpoint's; a model from scratch gets as many."""
+    if positions is None:
+        return
+    name = "bert.embeddings.position_embeddings.weight"
+    if name in weights:
+        positions = min(positions, len(weights[name]))
+        weights[name] = weights[name][:positions].clone()
+    config.max_position_embeddings = positions
+
+
+def _load(
+    model: InsertionTransformer, weights: dict[str, torch.Tensor], source: str, head_needed: bool = False
+) -> None:
+    """Put weights into a fresh model; only the head may be missing, and only all of it."""
+    if not weights:
+        return
+    wrong = [n for n, value in model.state_dict().items() if n in weights and weights[n].shape != value.shape]
+    if not wrong:
+        missing = [n for n in model.load_state_dict(weights, strict=False).missing_keys if ".decoder." not in n]
+        headless = not head_needed and all(name.startswith("cls.") for name in missing) and len(missing) in (0, 5)
+        if headless or not missing:
+            return
+        wrong = missing
+    raise CheckpointError(
+        f"Expected the weights of the BERT that config.json describes in {source}, found {wrong[0]} missing or of "
+        f"another shape ({len(wrong)} such).",
+        "Name the folder of a complete checkpoint.",
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Writing ours
+
+
+@contextlib.contextmanager
+def _replaced(folder: Path) -> Iterator[Path]:
+    """A folder to write into that takes the place of `folder` when all is written; other files there are kept."""
+    if folder.exists() and not folder.is_dir():
+        raise CheckpointError(f"Expected a folder to save to, found the file {folder}.", "Choose another name.")
+    beside = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
+    old = folder.with_name(f".{folder.name}.old")
+    with full_disk_explained(folder):
+        beside.mkdir(parents=True, exist_ok=True)
+        try:
+            yield beside
+            for path in beside.iterdir():
+                with path.open("rb") as file:
+                    os.fsync(file.fileno())
+            if folder.exists():
+                _keep_others(folder, beside)
+                shutil.rmtree(old, ignore_errors=True)
+                folder.rename(old)
+            beside.rename(folder)
+            shutil.rmtree(old, ignore_errors=True)
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
+
+
+def _keep_others(folder: Path, beside: Path) -> None:
+    for path in folder.iterdir():
+        if path.is_file() and not (beside / path.name).exists() and not _WRITTEN.fullmatch(path.name):
+            shutil.copy2(path, beside / path.name)
+
+
+def recover(folder: Path) -> None:
+    """Undo what a process that was killed while saving to `folder` left behind."""
+    old = folder.with_name(f".{folder.name}.old")
+    if old.exists() and not folder.exists():
+        old.rename(folder)
+    for path in (old, *folder.parent.glob(f".{folder.name}.*.partial")):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Transformers draws a bar for every load and save; ours take less than a second."""
+    shown = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        if shown:
+            transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call]

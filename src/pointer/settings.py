@@ -1,0 +1,141 @@
+"""How a model is trained, as one object; light to import, so that a wrong option is refused at once."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from pointer.errors import UsageError
+
+SKELETONS = ("prepared", "importance", "keywords", "mixed")
+
+PRESETS: dict[str, dict[str, Any]] = {
+    # The paper: Adam at a constant 3e-5 until the validation loss stops falling.
+    "paper": {"learning_rate": 3e-5, "batch_tokens": 8192, "epochs": 40, "patience": 3},
+    # What worked best for a small model on two CPU cores; docs/training.md has the measurements.
+    "small": {
+        "learning_rate": 5e-4,
+        "warmup_steps": 200,
+        "decay": "linear",
+        "weight_decay": 0.01,
+        "clip": 1.0,
+        "dropout": 0.0,
+        "batch_tokens": 1280,
+        "closing_share": 0.25,
+        "positions": 256,
+        "skeleton": "mixed",
+    },
+}
+BUDGET = ("epochs", "steps", "tokens", "minutes")
+"""The settings that bound a run; they alone may change when it is continued."""
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """Everything that decides how a model is trained; the CLI, the model card and the logs show the same object.
+
+    >>> TrainingSettings.preset("small", minutes=30).learning_rate
+    0.0005
+    """
+
+    learning_rate: float = 3e-5
+    """The highest learning rate of Adam."""
+    warmup_steps: int = 0
+    """Steps (at most a tenth of the budget) in which the learning rate rises to that."""
+    decay: str = "none"
+    """`linear`: the learning rate falls to zero at the end of the budget; `none`: it stays."""
+    weight_decay: float = 0.0
+    """Decoupled weight decay (0 makes AdamW plain Adam)."""
+    clip: float | None = None
+    """The largest norm of the gradient."""
+    dropout: float | None = None
+    """Dropout of hidden states and attention; left out, that of the checkpoint."""
+    batch_tokens: int = 2048
+    """Positions of a batch, padding included."""
+    accumulate: int = 1
+    """Batches of each process that make one step."""
+    skeleton: str = "prepared"
+    """What X^0 is: as prepared, or drawn anew every epoch: importance, keywords, mixed (for each text one of these)."""
+    keywords: tuple[int, int] = (1, 8)
+    """The fewest and the most words of a drawn `keywords` skeleton."""
+    closing_share: float = 1.0
+    """The share of closing pairs that is trained on; their weight makes up for the others."""
+    positions: int | None = None
+    """The most positions that are kept of the checkpoint's; left out, all."""
+    epochs: float | None = None
+    """Budget: passes over the data. The first budget that is used up ends the run."""
+    steps: int | None = None
+    """Budget: optimizer steps."""
+    tokens: int | None = None
+    """Budget: tokens of training inputs."""
+    minutes: float | None = None
+    """Budget: wall-clock time, validation included."""
+    evaluate_every: int = 500
+    """Steps between validations."""
+    validation_rows: int = 500
+    """Texts to validate on; held out from the data if no validation data is given."""
+    patience: int | None = None
+    """Validations without a lower loss before the run stops early."""
+    save_every: int = 100
+    """Steps between checkpoints, a multiple of `log_every`."""
+    log_every: int = 10
+    """Steps between lines of the log."""
+    half: bool = False
+    """Store the best checkpoint in float16; the last one stays float32, so that it can be continued exactly."""
+    precision: str = "no"
+    """Mixed precision on a GPU: no, fp16, bf16."""
+    gradient_checkpointing: bool = False
+    """Save memory by computing activations twice."""
+    seed: int = 0
+    """Of the data order, the drawn skeletons and dropout."""
+
+    def __post_init__(self) -> None:
+        ranges = {
+            "learning_rate": (0, 1), "warmup_steps": (0, math.inf), "weight_decay": (0, 1), "clip": (0, math.inf),
+            "dropout": (0, 0.9), "batch_tokens": (16, math.inf), "accumulate": (1, math.inf),
+            "closing_share": (0.01, 1), "positions": (8, math.inf), "epochs": (0, math.inf), "steps": (1, math.inf),
+            "tokens": (1, math.inf), "minutes": (0, math.inf), "evaluate_every": (1, math.inf),
+            "validation_rows": (1, math.inf), "patience": (1, math.inf), "save_every": (1, math.inf),
+            "log_every": (1, math.inf),
+        }  # fmt: skip
+        for name, (low, high) in ranges.items():
+            value = getattr(self, name)
+            if value is not None and not low <= value <= high:
+                limit = f"from {low} to {high}" if high < math.inf else f"of at least {low}"
+                raise UsageError(f"{name}: expected a number {limit}, found {value}.", f"Change {name}.")
+        choices = {"decay": ("none", "linear"), "skeleton": SKELETONS, "precision": ("no", "fp16", "bf16")}
+        for name, allowed in choices.items():
+            if getattr(self, name) not in allowed:
+                raise UsageError(
+                    f'{name}: expected {", ".join(allowed)}, found "{getattr(self, name)}".', "Choose one of these."
+                )
+        if not 1 <= self.keywords[0] <= self.keywords[1]:
+            raise UsageError(f"keywords: expected two rising numbers, found {self.keywords}.", "For example 1 and 8.")
+        if self.save_every % self.log_every or self.evaluate_every % self.log_every:
+            raise UsageError(
+                f"log_every: expected a divisor of save_every ({self.save_every}) and evaluate_every "
+                f"({self.evaluate_every}), found {self.log_every}.",
+                "Checkpoints are taken where the log is complete.",
+            )
+        if all(getattr(self, name) is None for name in BUDGET):
+            raise UsageError(f"Expected a budget ({', '.join(BUDGET)}), found none.", "For example: --minutes 30.")
+
+    @classmethod
+    def preset(cls, name: str, **changes: Any) -> "TrainingSettings":
+        """The settings of a preset, `paper` or `small`, with changes; a budget of one's own replaces the preset's."""
+        if name not in PRESETS:
+            raise UsageError(f'preset: expected {", ".join(PRESETS)}, found "{name}".', "Choose one of these.")
+        chosen = dict(PRESETS[name])
+        if any(budget in changes for budget in BUDGET):
+            chosen = {key: value for key, value in chosen.items() if key not in BUDGET}
+        return cls(**chosen | changes)
+
+    def used(self, step: int, tokens: int, epochs: float, seconds: float) -> float:
+        """How much of the budget is used up; 1 is all."""
+        spent = {"steps": step, "tokens": tokens, "epochs": epochs, "minutes": seconds / 60}
+        limits = {name: getattr(self, name) for name in BUDGET}
+        return max(spent[name] / limit if limit else 1.0 for name, limit in limits.items() if limit is not None)
+
+    def rate(self, step: int, used: float, warmup: int) -> float:
+        """The learning rate of a step (0 is the first) when `used` of the budget is used up."""
+        rise = 1.0 if step >= warmup else min(1.0, max((step + 1) / (warmup + 1), used / 0.1))
+        return self.learning_rate * rise * (max(0.0, 1 - used) if self.decay == "linear" else 1.0)

@@ -1,0 +1,237 @@
+"""The invariants of decoding under hostile logits, and the searches on models whose best answer is known."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from scripted import HOSTILE, WORDS, hostile, scripted, small_vocabulary
+
+from pointer.decoding.generator import Generation
+from pointer.errors import CheckpointError, ConstraintError, UsageError
+from pointer.vocabulary import SPECIAL, Vocabulary
+
+ODD = ["New York", "iPhone 15", "café", "🎉", "C++", "600", "well-known", "it's", "[SEP]", "##s", "!", "Å", "naïve"]
+word = st.sampled_from([*WORDS, *ODD])
+constraint = st.lists(word, min_size=1, max_size=3).map(" ".join)
+lists = st.lists(st.lists(constraint, min_size=1, max_size=5), min_size=20, max_size=20)
+decodings = st.sampled_from(
+    [
+        {"decoding": "greedy"},
+        {"decoding": "sample", "temperature": 2.0},
+        {"decoding": "sample", "top_k": 5, "top_p": 0.8, "n": 2},
+        {"decoding": "beam", "width": 3, "blocks": 2},
+        {"decoding": "greedy", "lock_start": True, "lock_end": True},
+    ]
+)
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
+    return small_vocabulary(tmp_path_factory.mktemp("vocabulary"))
+
+
+def is_subsequence(short: list[str], long: list[str]) -> bool:
+    rest = iter(long)
+    return all(token in rest for token in short)
+
+
+def holds(generation: Generation, constraints: list[str], vocabulary: Vocabulary, longest: int) -> None:
+    """Every promise of DESIGN.md about one text."""
+    text = generation.text
+    assert len(generation.spans) == len(constraints)
+    end = 0
+    for asked, (a, b) in zip(constraints, generation.spans, strict=True):
+        assert a >= end and text[a:b].lower() == asked.lower()
+        assert text[a:b] == asked or asked == asked.lower()
+        around = text[a - 1 : a] + text[b : b + 1]
+        assert not any(c.isalnum() or c in "-_" for c in around), (asked, text)
+        end = b
+    stages = [[token.text for token in stage] for stage in generation.stages]
+    for before, after in pairwise(stages):
+        assert is_subsequence(before, after)
+    first = [vocabulary.tokens[i] for e in vocabulary.encode(constraints) for i in (e.ids.tolist() or [2])]
+    assert stages[0] == first
+    inserted = list(stages[-1])
+    for token in first:
+        inserted.remove(token)
+    assert not set(inserted) & {*SPECIAL, ""}
+    assert len(stages[-1]) + 2 <= max(longest, len(first) + 2)
+    assert generation.stopped in ("converged", "max_stages", "max_length") and not generation.missing
+    assert (generation.stopped == "converged") == (len(stages) > 1 and stages[-1] == stages[-2])
+    assert np.isfinite(generation.score) and generation.score <= 0
+
+
+@pytest.mark.parametrize("mood", HOSTILE)
+@settings(max_examples=64, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(asked=lists, options=decodings, seed=st.integers(0, 9), preset=st.sampled_from(["plain", "paper", "default"]))
+def test_every_constraint_survives_whatever_the_model_says(
+    vocabulary: Vocabulary, mood: str, asked: list[list[str]], options: dict[str, object], seed: int, preset: str
+) -> None:
+    # 8 moods x 64 examples x 20 lists: 10,240 decodes.
+    pointer = scripted(vocabulary, hostile(vocabulary, mood, seed))
+    limits = {"max_length": 30, "max_stages": 4, "preset": preset}
+    found = pointer.generate_many(asked, **options, **limits)
+    for constraints, generations in zip(asked, found, strict=True):
+        assert len({generation.text for generation in generations}) == len(generations) >= 1
+        for generation in generations:
+            holds(generation, constraints, vocabulary, 30)
+    alone = pointer.generate_many(asked[:1], batch_size=1, **options, **limits)
+    assert alone == found[:1], "a text does not depend on its company"
+
+
+def preferring(vocabulary: Vocabulary, wishes: dict[tuple[str, ...], dict[int, dict[str, float]]]) -> object:
+    """A model with wishes: for a text, for a gap, the logits of some tokens; `[NOI]` everywhere else."""
+
+    def answer(ids: list[int], position: int) -> np.ndarray:
+        logits = np.full(len(vocabulary), -9.0)
+        text = tuple(vocabulary.tokens[i] for i in ids if vocabulary.tokens[i] not in ("[CLS]", "[SEP]"))
+        for token, logit in wishes.get(text, {}).get(position, {"[NOI]": 9.0}).items():
+            logits[vocabulary.id(token)] = logit
+        return logits
+
+    return answer
+
+
+CLEAN = {
+    # Each gap alone likes "clean" best; together "friendly and clean" is far better than "clean and clean".
+    ("and",): {0: {"clean": 2.0, "friendly": 1.8}, 1: {"clean": 2.0, "friendly": 1.0}},
+    ("clean", "and"): {2: {"clean": -5.0, "friendly": -4.0, "great": -4.5, "[NOI]": -4.2}},
+    ("friendly", "and"): {2: {"clean": 8.0}},
+}
+
+
+def test_beam_search_finds_the_filling_that_greedy_misses(vocabulary: Vocabulary) -> None:
+    pointer = scripted(vocabulary, preferring(vocabulary, CLEAN))
+    assert pointer.generate(["and"], preset="plain").tokens == ("clean", "and", "clean")
+    for blocks in (0, 2):
+        found = pointer.generate(["and"], preset="plain", decoding="beam", width=4, blocks=blocks)
+        assert found.tokens == ("friendly", "and", "clean")
+
+
+@settings(max_examples=30, deadline=None)
+@given(asked=st.lists(st.sampled_from(WORDS), min_size=1, max_size=4), seed=st.integers(0, 99))
+def test_a_beam_of_width_1_is_conditional_greedy(vocabulary: Vocabulary, asked: list[str], seed: int) -> None:
+    answer = hostile(vocabulary, "random", seed)
+    pointer = scripted(vocabulary, answer)
+    found = pointer.generate(asked, preset="plain", decoding="beam", width=1, blocks=0, max_stages=2, max_length=64)
+    never = vocabulary.special
+    ids = [vocabulary.id("[CLS]"), *(vocabulary.id(w) for w in asked), vocabulary.id("[SEP]")]
+    mine = [False] * len(ids)
+    for _ in range(2):
+        position = 0
+        old = list(range(len(ids)))
+        for _ in old[:-1]:
+            logits = answer(ids, position).astype(np.float32)
+            logits[never] = -np.inf
+            if not (mine[position] and vocabulary.is_word[ids[position]]):
+                logits[vocabulary.continues] = -np.inf
+            best = int(logits.argmax())
+            closed = vocabulary.continues[ids[position + 1]]
+            if best != vocabulary.noi and not closed:
+                ids.insert(position + 1, best)
+                mine.insert(position + 1, True)
+                position += 1
+            position += 1
+    expected = tuple(vocabulary.tokens[i] for i in ids[1:-1])
+    assert found.tokens == expected
+
+
+def test_stop_words_alone_give_a_text(vocabulary: Vocabulary) -> None:
+    pointer = scripted(vocabulary, hostile(vocabulary, "random", 1))
+    assert len(pointer.generate("is; to; from").tokens) > 3
+
+
+def test_a_phrase_stays_whole_when_every_gap_wants_a_token(vocabulary: Vocabulary) -> None:
+    pointer = scripted(vocabulary, hostile(vocabulary, "insert", 0))
+    found = pointer.generate(["new york", "great food"], max_length=40)
+    assert "new york" in found.text.lower() and "great food" in found.text.lower()
+    assert found.stopped == "max_length" and len(found.tokens) == 38
+
+
+def test_the_ends_can_be_locked(vocabulary: Vocabulary) -> None:
+    pointer = scripted(vocabulary, hostile(vocabulary, "insert", 0))
+    found = pointer.generate(["great", "food"], max_stages=3, lock_start=True, lock_end=True)
+    assert found.tokens[0] == "great" and found.tokens[-1] == "food" and len(found.tokens) == 9
+
+
+def test_banned_words_never_come_not_even_in_pieces(vocabulary: Vocabulary) -> None:
+    def wants(ids: list[int], position: int) -> np.ndarray:
+        logits = np.full(len(vocabulary), -9.0)
+        logits[[vocabulary.id("food"), vocabulary.id("##s")]] = 9, 10
+        logits[vocabulary.id("clean")] = 7
+        return logits
+
+    def text(*banned: str) -> str:
+        return scripted(vocabulary, wants).generate("great", preset="plain", max_stages=3, banned=banned).text.lower()
+
+    assert "foods" in text()
+    assert "foods" not in text("foods").split() and "food" in text("foods")
+    assert "food" not in text("food", "foods") and "clean" in text("food")
+
+
+def test_sampling_depends_on_seed_and_constraints_alone(vocabulary: Vocabulary) -> None:
+    pointer = scripted(vocabulary, hostile(vocabulary, "random", 3))
+    options = {"decoding": "sample", "max_stages": 3}
+    texts = {pointer.generate(["great", "food"], seed=seed, **options).text for seed in range(8)}
+    assert len(texts) > 4
+    among_others = pointer.generate_many([["music"], ["great", "food"], ["rice"]], seed=5, **options)
+    assert among_others[1][0] == pointer.generate(["great", "food"], seed=5, **options)
+
+
+def test_a_coarse_length_is_met(vocabulary: Vocabulary) -> None:
+    pointer = scripted(vocabulary, hostile(vocabulary, "random", 3))
+    short, long = (len(pointer.generate(["great", "food"], length=n).text.split()) for n in (6, 30))
+    assert abs(short - 6) <= 2 and abs(long - 30) <= 12
+
+
+def test_several_beam_candidates_are_distinct_and_sorted(vocabulary: Vocabulary) -> None:
+    pointer = scripted(vocabulary, hostile(vocabulary, "random", 3))
+    [found] = pointer.generate_many([["great", "food"]], decoding="beam", n=4, width=4, max_stages=3)
+    assert len({generation.tokens for generation in found}) == 4
+    assert [g.score for g in found] == sorted((g.score for g in found), reverse=True)
+
+
+def test_streaming_ends_with_what_generate_gives(vocabulary: Vocabulary) -> None:
+    pointer = scripted(vocabulary, hostile(vocabulary, "random", 3))
+    seen = list(pointer.stream("great; food", max_stages=4))
+    assert seen[-1] == pointer.generate("great; food", max_stages=4)
+    assert [len(g.stages) for g in seen] == list(range(1, len(seen) + 1))
+    assert [token.text for token in seen[1].stages[1] if not token.new] == ["great", "food"]
+
+
+def test_nan_is_an_error_that_names_the_checkpoint(vocabulary: Vocabulary) -> None:
+    pointer = scripted(vocabulary, lambda ids, position: np.full(len(vocabulary), np.nan))
+    with pytest.raises(CheckpointError, match="Expected numbers from the model scripted, found NaN"):
+        pointer.generate("great")
+
+
+def test_a_model_that_inserts_the_end_itself_gets_no_other_special(vocabulary: Vocabulary) -> None:
+    pointer = scripted(vocabulary, hostile(vocabulary, "specials", 1), end="inserted")
+    for [found] in pointer.generate_many([["great food", "rice"], ["music"]], preset="plain", max_length=40):
+        assert not set(found.tokens) & set(SPECIAL)
+        assert all(c in found.text.lower() for c in found.constraints)
+
+
+@pytest.mark.parametrize("asked", [[], [""], ["great", "  "], "great;;food", "\u200b"])
+def test_an_empty_constraint_is_one_sentence(vocabulary: Vocabulary, asked: list[str] | str) -> None:
+    with pytest.raises(ConstraintError, match="Expected"):
+        scripted(vocabulary, hostile(vocabulary, "random", 1)).generate(asked)
+
+
+def test_too_many_constraints_for_the_model_is_one_sentence(vocabulary: Vocabulary) -> None:
+    with pytest.raises(ConstraintError, match="at most 10 tokens, found 32"):
+        scripted(vocabulary, hostile(vocabulary, "random", 1)).generate(["great"] * 30, max_length=10)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"decoding": "magic"}, {"preset": "magic"}, {"n": 0}, {"n": 2}, {"temperature": 0}, {"widht": 3},
+        {"decoding": "beam", "n": 5}, {"banned": ("new york",)}, {"batch_size": 0},
+    ],
+)  # fmt: skip
+def test_a_wrong_option_is_named(vocabulary: Vocabulary, wrong: dict[str, object]) -> None:
+    with pytest.raises(UsageError, match="|".join(wrong)):
+        scripted(vocabulary, hostile(vocabulary, "random", 1)).generate_many(["great"], **wrong)
