@@ -6,7 +6,8 @@ READY := .venv/.ready
 .PHONY: demo test lint bench clean
 
 demo: $(READY)
-	@$(BIN)/pointer explain "My sources have suggested the company sees no reason to change its tax structure, which is perfectly legal."
+	@for words in "river; built; church; century" "New York; prime minister; tax cuts" "team; won; championship; season"; do \
+		$(BIN)/pointer generate "$$words" --show-stages; echo; done
 
 test: lint
 	$(BIN)/pytest -n 2
@@ -18,6 +19,8 @@ lint: $(READY)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/prepare.py
+	$(BIN)/python benchmarks/train.py
+	$(BIN)/python benchmarks/decode.py
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

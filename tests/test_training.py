@@ -279,6 +279,12 @@ def test_validation_measures_insertions_and_no_insertions_per_stage(run: Path) -
     assert 0 <= found["noi_recall"] <= 1 and found["perplexity"] > 1
 
 
+def test_validation_writes_a_few_texts_to_read(run: Path) -> None:
+    samples = [line["samples"] for line in log(run) if "validation" in line][-1]
+    assert samples and all(word in s["text"].lower() for s in samples for word in s["constraints"])
+    assert samples[0]["text"] in (run / "last" / CARD).read_text()
+
+
 def test_validation_counts_are_right(data: PreparedData) -> None:
     model = InsertionTransformer.start("tiny", data.vocabulary).eval()
     with torch.no_grad():  # a model that always says [NOI]
@@ -317,8 +323,10 @@ def test_a_killed_run_continues_as_if_nothing_had_happened(run: Path, folder: Pa
         time.sleep(0.01)
     running.send_signal(signal.SIGKILL)
     running.wait()
+    (out / ".best.1.partial").mkdir()  # as if it had been killed while saving
     train(folder, out, replace(QUICK, dropout=0.1, skeleton="mixed"), init="tiny", show=False)
     assert log(out) == log(run)
+    assert not list(out.glob(".*"))
 
 
 def test_a_finished_run_is_not_run_again_but_can_be_given_more(folder: Path, tmp_path: Path) -> None:
@@ -482,6 +490,8 @@ def test_your_own_domain_from_the_command_line(pointer: Run, run: Path, tmp_path
     assert outcome["reason"] == "the budget is used up" and outcome["validation"]["loss"] > 0
     assert "of positions are real tokens" in done.stderr
     assert InsertionTransformer.from_pretrained(tmp_path / "mine").config.vocab_size == len(ENGLISH)
+    written = pointer("generate", "--model", "mine", "harbour; rain").stdout.lower()
+    assert "harbour" in written and "rain" in written
     refused = pointer(*command, "--learning-rate", "0.9")
     assert refused.returncode == 1 and "found another learning_rate" in refused.stderr
     assert "Traceback" not in refused.stderr

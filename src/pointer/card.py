@@ -2,6 +2,7 @@
 
 import io
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from pointer import __version__
@@ -27,6 +28,7 @@ def model_card(
     """The card as markdown. `history` is the log of the run, `progress` how far it is."""
     counts = manifest["counts"]
     seen = progress["tokens_before"] + progress["tokens"]
+    source = "/".join(Path(init).parts[-2:])  # enough to know it by; the rest of a path means something on one machine
     chosen = {key: value for key, value in asdict(settings).items() if value is not None}
     parts = [
         HEAD,
@@ -38,7 +40,7 @@ def model_card(
         f"{manifest['vocabulary']['fingerprint']} of {manifest['vocabulary']['size']:,} entries. Preparation: "
         + ", ".join(f"{key} {value}" for key, value in manifest["settings"].items())
         + ".",
-        f"## Training\n\nStarted from `{init}`. {progress['step']:,} steps, {progress['epochs']:.2f} epochs, "
+        f"## Training\n\nStarted from `{source}`. {progress['step']:,} steps, {progress['epochs']:.2f} epochs, "
         f"{progress['tokens']:,} tokens in {progress['seconds'] / 60:.0f} minutes; {seen:,} tokens with all that "
         "came before.\n\n" + _table(["setting", "value"], [[key, str(value)] for key, value in chosen.items()]),
         _results(history),
@@ -58,8 +60,11 @@ def _results(history: list[dict[str, Any]]) -> str:
         for stage, values in groups.items()
     ]
     head = ["stage", "loss", "perplexity of insertions", "top-1 accuracy", "[NOI] precision", "[NOI] recall"]
-    return f"## Results\n\nOn held-out texts, at step {validations[-1]['step']:,}. ![](curve.png)\n\n" + _table(
-        head, rows
+    samples = [[", ".join(s["constraints"]), s["text"]] for s in validations[-1].get("samples", [])]
+    return (
+        f"## Results\n\nOn held-out texts, at step {validations[-1]['step']:,}. ![](curve.png)\n\n{_table(head, rows)}"
+        f"\n\n## Samples\n\nNot chosen: the first held-out texts that have keywords.\n\n"
+        + _table(["constraints", "text"], [[cell.replace("|", "\\|") for cell in row] for row in samples])
     )
 
 
@@ -76,7 +81,7 @@ def curve_picture(history: list[dict[str, Any]]) -> bytes | None:
         return None
     figure = Figure(figsize=(6, 3.5), layout="constrained")
     axes = figure.subplots()
-    training = [(line["tokens"], line["loss"]) for line in history if "loss" in line]
+    training = _smoothed([(line["tokens"], line["loss"]) for line in history if "loss" in line])
     validation = [(line["tokens"], line["validation"]["loss"]) for line in history if "validation" in line]
     for points, label, style in ((training, "training", "-"), (validation, "validation", "o-")):
         if points:
@@ -88,3 +93,10 @@ def curve_picture(history: list[dict[str, Any]]) -> bytes | None:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=120)
     return buffer.getvalue()
+
+
+def _smoothed(points: list[tuple[int, float]], most: int = 60) -> list[tuple[float, float]]:
+    """Neighbouring points as one: a step has short inputs, the next long ones, and their losses differ by nature."""
+    size = -(-len(points) // most)
+    groups = [points[i : i + size] for i in range(0, len(points), size or 1)]
+    return [(sum(x for x, _ in group) / len(group), sum(y for _, y in group) / len(group)) for group in groups]

@@ -72,7 +72,7 @@ class TrainingSettings:
     evaluate_every: int = 500
     """Steps between validations."""
     validation_rows: int = 500
-    """Texts to validate on; held out from the data if no validation data is given."""
+    """Texts to validate on (at most 8192); held out from the data if no validation data is given."""
     patience: int | None = None
     """Validations without a lower loss before the run stops early."""
     save_every: int = 100
@@ -94,7 +94,7 @@ class TrainingSettings:
             "dropout": (0, 0.9), "batch_tokens": (16, math.inf), "accumulate": (1, math.inf),
             "closing_share": (0.01, 1), "positions": (8, math.inf), "epochs": (0, math.inf), "steps": (1, math.inf),
             "tokens": (1, math.inf), "minutes": (0, math.inf), "evaluate_every": (1, math.inf),
-            "validation_rows": (1, math.inf), "patience": (1, math.inf), "save_every": (1, math.inf),
+            "validation_rows": (1, 8192), "patience": (1, math.inf), "save_every": (1, math.inf),
             "log_every": (1, math.inf),
         }  # fmt: skip
         for name, (low, high) in ranges.items():

@@ -43,6 +43,7 @@ from pointer.objective import GapLoss, stage_counts, stage_metrics
 from pointer.prepare.shards import PreparedData, Rows
 from pointer.settings import BUDGET, TrainingSettings
 from pointer.storage import full_disk_explained, remove_partial, write_whole
+from pointer.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
 
 STATE = "training.pt"
 METRICS = "metrics.jsonl"
+SAMPLES = 4
+"""Texts that every validation writes, for people to read."""
 FRESH_WARMUP = 100
 """Warm-up steps of an optimizer that starts on weights whose own optimizer is lost."""
 
@@ -129,7 +132,8 @@ class _Run:
             _tidy(out)
         self.accelerator.wait_for_everyone()
         self._open(max(_longest(rows), _longest(held_out)))
-        self.pending: list[torch.Tensor] = []
+        self.pending: list[tuple[torch.Tensor, float]] = []
+        """The loss and the gaps of every step since the last line of the log."""
         self.last_validation: dict[str, Any] = self._last_validation()
 
     # -- starting and continuing
@@ -238,7 +242,7 @@ class _Run:
         self.optimizer.zero_grad()
         # fp16 skips steps with infinite gradients by itself; anywhere else such a step has spoilt the weights.
         spoilt = norm.detach() * 0 if self.accelerator.scaler is None else 0
-        self.pending.append(loss + spoilt)
+        self.pending.append((loss + spoilt, gaps))
         self.at.step += 1
         self.at.tokens += sum(int(batch.positions.sum()) for batch in step.batches)
         self.at.computed += sum(len(batch) * int(batch.positions.max()) for batch in step.batches)
@@ -263,7 +267,8 @@ class _Run:
     # -- logs, validation, checkpoints
 
     def _log(self, speed: float, bar: "Progress | None") -> None:
-        losses = self.accelerator.reduce(torch.stack(self.pending), "sum").tolist()
+        losses = self.accelerator.reduce(torch.stack([loss for loss, _ in self.pending]), "sum").tolist()
+        gaps = [gaps for _, gaps in self.pending]
         first = self.at.step - len(losses) + 1
         self.pending.clear()
         bad = next((i for i, loss in enumerate(losses) if not math.isfinite(loss)), None)
@@ -279,7 +284,7 @@ class _Run:
             "step": self.at.step,
             "tokens": self.at.tokens,
             "epochs": round(self.at.epochs, 6),
-            "loss": sum(losses) / len(losses),
+            "loss": float(np.average(losses, weights=gaps)),
             "learning_rate": self.optimizer.param_groups[0]["lr"],
             "tokens_per_second": round(speed, 1),
             "real_share": round(self.at.tokens / self.at.computed, 4),
@@ -301,10 +306,12 @@ class _Run:
         tensors = (collate(rows, pairs, self.vocabulary).to(device) for pairs in mine)
         with self.accelerator.autocast():
             counts = stage_counts(self.model, tensors, self.vocabulary.noi, stages)
+            samples = self._samples(rows) if self.accelerator.is_main_process else []
         self.model.train()
         counts = self.accelerator.reduce(counts.to(device), "sum").cpu()
         self.last_validation = stage_metrics(counts)
-        self._write_metrics({"step": self.at.step, "tokens": self.at.tokens, "validation": self.last_validation})
+        found = {"validation": self.last_validation, "samples": samples}
+        self._write_metrics({"step": self.at.step, "tokens": self.at.tokens} | found)
         better = self.last_validation["loss"] < self.at.best
         self.at.best = min(self.at.best, self.last_validation["loss"])
         self.at.stale = 0 if better else self.at.stale + 1
@@ -315,8 +322,19 @@ class _Run:
                 f"accuracy {found['accuracy']:.1%}, [NOI] precision {found['noi_precision'] or 0:.1%} recall "
                 f"{found['noi_recall'] or 0:.1%}; {self.at.tokens / self.at.computed:.1%} of positions are real tokens"
             )
+            for sample in samples:
+                bar.console.print(f"  {'; '.join(sample['constraints'])} -> {sample['text']}", markup=False)
         if better:
             self._save("best")
+
+    def _samples(self, rows: Rows) -> list[dict[str, Any]]:
+        """Texts around the keywords of a few held-out texts: to read, not to measure."""
+        from pointer.decoding.generator import Pointer
+
+        pointer = Pointer.of(self.model, str(self.out))
+        asked = [keywords for i in range(min(len(rows), 20)) if (keywords := _best_keywords(rows, i, self.vocabulary))]
+        texts = pointer.generate_many(asked[:SAMPLES], max_length=min(128, _longest(rows)))
+        return [{"constraints": list(found.constraints), "text": found.text} for [found] in texts]
 
     def _save(self, name: str) -> None:
         """Write a checkpoint folder; `last` with all that it takes to go on."""
@@ -423,6 +441,18 @@ def _split(prepared: PreparedData, validation: str | Path | None, settings: Trai
     return take(rows, np.sort(order[few_rows:])), take(rows, np.sort(order[:few_rows]))
 
 
+def _best_keywords(rows: Rows, row: int, vocabulary: Vocabulary, most: int = 4) -> list[str]:
+    """The words of a text that YAKE ranks best, in text order."""
+    part = slice(rows.offsets[row], rows.offsets[row + 1])
+    word_of = np.cumsum(~vocabulary.continues[rows.ids[part]]) - 1
+    chosen = np.flatnonzero((rows.rank[part] > 0) & (rows.rank[part] <= most))
+    words: dict[int, str] = {}
+    for i in chosen.tolist():
+        token = vocabulary.tokens[rows.ids[part][i]].removeprefix("##")
+        words[word_of[i]] = words.get(word_of[i], "") + token
+    return list(words.values())[:most]
+
+
 def _longest(rows: Rows) -> int:
     return int(np.diff(rows.offsets).max(initial=0)) + 2
 
@@ -456,9 +486,9 @@ def _tidy(out: Path) -> None:
     """Make the folder of a run, without what a killed process left in it."""
     with full_disk_explained(out):
         out.mkdir(parents=True, exist_ok=True)
-        remove_partial(out)
         for name in ("last", "best"):
             recover(out / name)
+        remove_partial(out)
 
 
 def _read_state(path: Path) -> dict[str, Any] | None:

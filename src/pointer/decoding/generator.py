@@ -12,7 +12,7 @@ import torch
 from pointer.decoding.constraints import parse
 from pointer.decoding.engine import Engine, Growth, Stage
 from pointer.decoding.options import Options
-from pointer.decoding.released import decode_released
+from pointer.decoding.released import LENGTH, decode_released
 from pointer.decoding.schedule import Preset, Schedule
 from pointer.decoding.search import Predict
 from pointer.errors import UsageError
@@ -100,10 +100,17 @@ class Pointer:
         """Open a model by embedded name, folder or Hub id."""
         if threads is not None:
             torch.set_num_threads(threads)
-        place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         model = InsertionTransformer.from_pretrained(name)
-        model.to(device=place, dtype=dtype).eval()  # type: ignore[call-arg]
-        assert model.vocabulary is not None
+        place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        model.to(device=place, dtype=dtype)  # type: ignore[call-arg]
+        model.eval()  # type: ignore[no-untyped-call]
+        return cls.of(model, str(name))
+
+    @classmethod
+    def of(cls, model: InsertionTransformer, name: str) -> "Pointer":
+        """A generator for a model that is already open, where it is; `name` is what errors call it."""
+        if model.vocabulary is None:
+            raise UsageError("model: expected one with a vocabulary, found none.", "Open it with from_pretrained.")
         table = model.files.get("casing.json.gz")
         section = model.config.pointer
         calibrated = section.get("default_preset")
@@ -113,8 +120,8 @@ class Pointer:
             casing=json.loads(gzip.decompress(table)) if table else None,
             end=section["end"],
             longest=model.config.max_position_embeddings,
-            name=str(name),
-            device=place,
+            name=name,
+            device=model.device,
             calibrated=Preset(**{k: _frozen(v) for k, v in calibrated.items()}) if calibrated else None,
             model=model,
         )
@@ -200,7 +207,8 @@ class Pointer:
         if self.model is None:
             raise UsageError("preset: released expects a checkpoint, found a scripted model.", "Choose another preset.")
         generator = torch.Generator().manual_seed(options.seed) if options.decoding == "sample" else None
-        found = decode_released(self.model, self.vocabulary, constraints, sampling=generator)
+        length = min(LENGTH, self.longest)
+        found = decode_released(self.model, self.vocabulary, constraints, sampling=generator, length=length)
         stages = tuple(tuple(Token(self.vocabulary.tokens[i], False) for i in ids) for ids in found.stages)
         tokens = tuple(token.text for token in stages[-1])
         missing = tuple(missing_constraints(found.text, constraints))

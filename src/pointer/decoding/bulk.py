@@ -1,0 +1,141 @@
+"""Many lists of constraints from a file, their texts to a file: a bad line costs itself only, a killed run goes on."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pointer.decoding.constraints import parse
+from pointer.decoding.generator import Generation, Pointer
+from pointer.decoding.options import Options
+from pointer.errors import ConstraintError, DataError
+from pointer.prepare.corpus import Corpus, Skipped
+from pointer.storage import full_disk_explained, write_whole
+
+BATCH = 256
+"""Lists that are decoded before results are written."""
+
+
+class Asked(NamedTuple):
+    """The constraints of one line of the input."""
+
+    line: int
+    constraints: tuple[str, ...]
+
+
+def read_lists(path: str, separator: str = ";") -> Iterator[Asked | Skipped]:
+    """The constraint lists of a file, one a line: words with a separator between them, or a JSON list of strings."""
+    for line in Corpus((path,)):
+        if isinstance(line, Skipped):
+            yield line
+            continue
+        try:
+            yield Asked(line.line, parse(_json_list(line.text) or line.text.strip(), separator))
+        except ConstraintError as error:
+            yield Skipped(line.source, line.line, str(error).rstrip("."))
+
+
+def _json_list(text: str) -> list[str] | None:
+    if not text.lstrip().startswith("["):
+        return None
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return None
+    return found if isinstance(found, list) and all(isinstance(item, str) for item in found) else None
+
+
+def generate_lines(
+    pointer: Pointer,
+    asked: Iterator[Asked | Skipped],
+    options: Options,
+    batch_size: int,
+    report: Callable[[Skipped], None],
+) -> Iterator[tuple[Asked, list[Generation]]]:
+    """The texts of every usable line, in order; what cannot be used is reported and left out."""
+    waiting: list[Asked] = []
+
+    def finish() -> Iterator[tuple[Asked, list[Generation]]]:
+        given = asdict(options)
+        lists = [one.constraints for one in waiting]
+        try:
+            yield from zip(waiting, pointer.generate_many(lists, batch_size, **given), strict=True)
+        except ConstraintError:
+            # Some list does not fit the model: find out which, and keep the others.
+            for one in waiting:
+                try:
+                    [found] = pointer.generate_many([one.constraints], batch_size, **given)
+                except ConstraintError as error:
+                    report(Skipped("input", one.line, str(error).rstrip(".")))
+                else:
+                    yield one, found
+        waiting.clear()
+
+    for one in asked:
+        if isinstance(one, Skipped):
+            report(one)
+            continue
+        waiting.append(one)
+        if len(waiting) == BATCH:
+            yield from finish()
+    yield from finish()
+
+
+def records(pointer: Pointer, one: Asked, found: list[Generation], options: Options) -> Iterator[dict[str, Any]]:
+    """What is written for one line: each text with its constraints, and what made it."""
+    defaults = asdict(Options())
+    changed = {name: value for name, value in asdict(options).items() if value != defaults[name]}
+    for rank, generation in enumerate(found):
+        origin = {"line": one.line, "rank": rank, "model": pointer.name, "options": changed, "seed": options.seed}
+        yield origin | generation.to_dict()
+
+
+class ResultFile:
+    """A jsonl file of results that grows line by line; opening it again finds where it was left."""
+
+    def __init__(self, path: Path, pointer: Pointer, options: Options) -> None:
+        self.path = path
+        self.pointer = pointer
+        self.options = options
+        self.done = self._last_line()
+
+    def _last_line(self) -> int:
+        """The last input line that has all its texts; a line that was cut off while being written is removed."""
+        if not self.path.exists():
+            return 0
+        whole: list[bytes] = []
+        last: dict[str, Any] = {}
+        for raw in self.path.read_bytes().splitlines(keepends=True):
+            try:
+                last = json.loads(raw)
+                same = (last["model"], last["options"]) == (self.pointer.name, self._changed())
+            except (ValueError, KeyError, TypeError):
+                if raw.endswith(b"\n"):
+                    raise DataError(
+                        f"Expected results of `pointer generate` in {self.path}, found something else.",
+                        "Choose another output file.",
+                    ) from None
+                break
+            if not same:
+                raise DataError(
+                    f"Expected results of the same model and options in {self.path}, found others.",
+                    "Choose another output file, or delete that one.",
+                )
+            whole.append(raw)
+        # The texts of the last line may not be complete, so it is decoded again.
+        line = last.get("line", 1) - 1 if whole else 0
+        kept = [raw for raw in whole if json.loads(raw)["line"] <= line]
+        write_whole(self.path, b"".join(kept))
+        return int(line)
+
+    def _changed(self) -> dict[str, Any]:
+        [record] = records(self.pointer, Asked(0, ()), [Generation("", (), (), (), 0.0, "")], self.options)
+        changed: dict[str, Any] = json.loads(json.dumps(record["options"]))
+        return changed
+
+    def add(self, one: Asked, found: list[Generation]) -> None:
+        """Append the texts of one line."""
+        lines = [json.dumps(record, ensure_ascii=False) for record in records(self.pointer, one, found, self.options)]
+        with full_disk_explained(self.path), self.path.open("a", encoding="utf-8") as file:
+            file.write("".join(f"{line}\n" for line in lines))

@@ -1,0 +1,158 @@
+"""`Pointer` on a real (if untrained) network, and `pointer generate` in a subprocess."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import Run
+
+from pointer import InsertionTransformer, Pointer, Vocabulary
+from pointer.decoding.options import Options
+from pointer.model import convert_released
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "released-tiny"
+LISTS = ["delicious; love; mole; rice; back", "new york; prime minister; tax cuts", "is; to; from"]
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small network with random weights that likes to insert, but not for ever."""
+    torch.manual_seed(0)
+    model = InsertionTransformer.start("tiny", Vocabulary.open("english"), positions=64)
+    with torch.no_grad():
+        model.cls.predictions.bias.normal_(0, 2)
+        model.cls.predictions.bias[model.vocabulary.noi] = 8.0
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    model.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny(checkpoint: Path) -> Pointer:
+    return Pointer.from_pretrained(checkpoint)
+
+
+def test_the_same_tokens_come_from_every_batch_size(tiny: Pointer) -> None:
+    lists = LISTS * 5
+    for options in ({}, {"decoding": "sample", "seed": 3}, {"decoding": "beam"}):
+        together = tiny.generate_many(lists, batch_size=15, max_length=40, **options)
+        alone = tiny.generate_many(lists, batch_size=1, max_length=40, **options)
+        assert [[g.tokens for g in found] for found in together] == [[g.tokens for g in found] for found in alone]
+
+
+def test_length_is_bounded_by_the_positions_of_the_model(tiny: Pointer) -> None:
+    found = tiny.generate("rice; back", preset="plain", noi_offset=-50, max_length=512, max_stages=20)
+    assert len(found.tokens) + 2 == 64 and found.stopped == "max_length"
+
+
+def test_a_converted_release_keeps_the_invariants_with_other_presets(tmp_path: Path) -> None:
+    convert_released(GOLDEN, tmp_path / "converted")
+    pointer = Pointer.from_pretrained(tmp_path / "converted")
+    assert pointer.end == "inserted"
+    lists = [line.split() for line in (GOLDEN / "keys.txt").read_text().splitlines()[:10]]
+    for preset in ("plain", "paper", "default"):
+        for [found] in pointer.generate_many(lists, preset=preset, max_length=60):
+            assert not found.missing and len(found.spans) == len(found.constraints)
+            assert "[SEP]" not in found.tokens and "[CLS]" not in found.tokens
+
+
+def test_the_released_preset_prints_the_golden_lines_and_warns_of_what_it_lost(tmp_path: Path, pointer: Run) -> None:
+    convert_released(GOLDEN, tmp_path / "converted")
+    done = pointer(
+        "generate", "--model", "converted", "-f", GOLDEN / "phrases.txt", "--preset", "released", "--separator", ";"
+    )
+    assert done.stdout == (GOLDEN / "phrases.expected.txt").read_text()
+    lost = [line for line in done.stderr.splitlines() if "lost" in line]
+    model = Pointer.from_pretrained(tmp_path / "converted")
+    found = model.generate_many((GOLDEN / "phrases.txt").read_text().splitlines(), preset="released")
+    assert len(lost) == sum(bool(generation.missing) for [generation] in found)
+
+
+def test_generate_takes_arguments_one_string_a_file_and_stdin(pointer: Run, checkpoint: Path, tmp_path: Path) -> None:
+    (tmp_path / "keys.txt").write_text("rice;back\n")
+    (tmp_path / "keys.jsonl").write_text('["rice", "back"]\n')
+    outputs = {
+        pointer("generate", "--model", checkpoint, "rice", "back").stdout,
+        pointer("generate", "--model", checkpoint, "rice; back").stdout,
+        pointer("generate", "--model", checkpoint, "-f", "keys.txt").stdout,
+        pointer("generate", "--model", checkpoint, "-f", "-", stdin='["rice", "back"]\n').stdout,
+        pointer("generate", "--model", checkpoint, "-f", "-", "--separator", " ", stdin="rice back\n").stdout,
+    }
+    assert len(outputs) == 1
+    text = outputs.pop().lower()
+    assert text.index("rice") < text.index("back")
+
+
+def test_one_string_without_a_separator_is_a_phrase_and_a_hint_says_so(pointer: Run, checkpoint: Path) -> None:
+    done = pointer("generate", "--model", checkpoint, "new york city")
+    assert "new york city" in done.stdout.lower()
+    assert done.stderr.startswith("pointer: one phrase of 3 words")
+
+
+def test_stages_are_shown_and_drawn(pointer: Run, checkpoint: Path, tmp_path: Path) -> None:
+    done = pointer("generate", "--model", checkpoint, "rice", "back", "--show-stages", "--html", "stages.html")
+    lines = done.stdout.splitlines()
+    assert lines[0].split() == ["X0", "rice", "back"] and lines[1].startswith("X1")
+    assert "rice" in (tmp_path / "stages.html").read_text()
+
+
+def test_json_has_everything_about_a_text(pointer: Run, checkpoint: Path) -> None:
+    done = pointer("generate", "--model", checkpoint, "rice; back", "--json", "--decoding", "sample", "-n", "2")
+    first, second = map(json.loads, done.stdout.splitlines())
+    assert first["text"] != second["text"] and first["score"] >= second["score"]
+    assert first["options"] == {"decoding": "sample", "n": 2} and first["seed"] == 0
+    assert [first["text"][a:b].lower() for a, b in first["spans"]] == ["rice", "back"]
+
+
+def test_a_bad_line_is_reported_by_number_and_the_rest_is_done(pointer: Run, checkpoint: Path) -> None:
+    lines = "rice; back\nrice;; back\n" + "; ".join(["word"] * 100) + "\nlove; mole\n"
+    done = pointer("generate", "--model", checkpoint, "-f", "-", stdin=lines)
+    assert len(done.stdout.splitlines()) == 2 and done.returncode == 0
+    assert "line 2: constraint 2 (' ') is empty" in done.stderr or "line 2: constraint 2" in done.stderr
+    assert "line 3: Expected constraints of at most 64 tokens, found 102" in done.stderr
+
+
+def test_a_half_done_output_file_is_finished(pointer: Run, checkpoint: Path, tmp_path: Path) -> None:
+    (tmp_path / "keys.txt").write_text("".join(f"{line}\n" for line in LISTS * 3))
+    command = ["generate", "--model", checkpoint, "-f", "keys.txt", "-o", "out.jsonl"]
+    assert pointer(*command).returncode == 0
+    whole = (tmp_path / "out.jsonl").read_bytes()
+    assert len(whole.splitlines()) == 9
+    for cut in (0, 10, len(whole) // 2, len(whole) - 1, len(whole)):
+        (tmp_path / "out.jsonl").write_bytes(whole[:cut])
+        assert pointer(*command).returncode == 0
+        assert (tmp_path / "out.jsonl").read_bytes() == whole
+    other = pointer(*command, "--preset", "plain")
+    assert other.returncode == 1 and "the same model and options" in other.stderr
+    assert (tmp_path / "out.jsonl").read_bytes() == whole
+
+
+def test_an_output_file_with_something_else_is_not_touched(pointer: Run, checkpoint: Path, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("my notes\n")
+    done = pointer("generate", "--model", checkpoint, "rice", "-o", "notes.txt")
+    assert done.returncode == 1 and "found something else" in done.stderr
+    assert (tmp_path / "notes.txt").read_text() == "my notes\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (["rice", "--model", "missing-model"], 1, 'found "missing-model"'),
+        ([], 2, "Expected constraints or --file"),
+        (["rice", "--decoding", "magic"], 2, "decoding: expected greedy, sample, beam"),
+        (["rice", "-n", "3"], 2, "n: expected 1 for greedy"),
+        (["rice;;back"], 1, "constraint 2 ('') is empty"),
+    ],
+)
+def test_a_failure_is_one_sentence(
+    pointer: Run, checkpoint: Path, arguments: list[str], code: int, sentence: str
+) -> None:
+    model = [] if "--model" in arguments else ["--model", str(checkpoint)]
+    done = pointer("generate", *arguments, *model, HF_HUB_OFFLINE="1")
+    assert done.returncode == code and sentence in done.stderr and done.stderr.count("\n") == 1
+    assert done.stdout == ""
+
+
+def test_options_of_the_library_are_checked_by_name() -> None:
+    assert Options.of({"decoding": "beam", "width": 2}).width == 2
