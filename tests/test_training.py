@@ -264,6 +264,7 @@ def run(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_run_leaves_checkpoints_that_explain_themselves(run: Path, data: PreparedData) -> None:
     for name in ("best", "last"):
         assert {CARD, CURVE, *TABLES, "config.json", "tokenizer.json"} <= {p.name for p in (run / name).iterdir()}
+    assert (run / "best" / "model.safetensors").stat().st_mode & 0o444 == 0o444
     assert (run / "last" / STATE).exists() and not (run / "best" / STATE).exists()
     assert list((run / "tensorboard").iterdir())
     model = InsertionTransformer.from_pretrained(run)

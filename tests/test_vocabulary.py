@@ -70,3 +70,9 @@ def test_a_shrunken_vocabulary_is_a_normal_tokenizer(tmp_path: Path) -> None:
 
 def test_words_are_counted_as_the_vocabulary_writes_them() -> None:
     assert word_counts(["The gate, the Gate."], ENGLISH) == Counter({"the": 2, "gate": 2, ",": 1, ".": 1})
+
+
+def test_noi_takes_the_first_unused_entry_whatever_its_number(tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[unused1]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"]))
+    vocabulary = Vocabulary.open(tmp_path)
+    assert vocabulary.noi == 1 and len(vocabulary) == 7

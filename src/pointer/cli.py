@@ -357,6 +357,7 @@ def generate(
     ban: Annotated[list[str] | None, typer.Option(help="A word that must not be inserted; may be repeated.")] = None,
     batch_size: Annotated[int, typer.Option(help="Lists that are decoded together.")] = 64,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, ...; the best there is if left out.")] = None,
+    dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
     threads: Annotated[int | None, typer.Option(help="CPU threads.")] = None,
     show_stages: Annotated[bool, typer.Option("--show-stages", help="Show how the text grows.")] = False,
     html: Annotated[Path | None, typer.Option(help="Also draw the stages into this HTML file.")] = None,
@@ -375,7 +376,7 @@ def generate(
     from pointer.decoding.generator import Pointer
 
     asked = _asked(constraints or [], separator) if constraints else read_lists(str(file), separator)
-    pointer = Pointer.from_pretrained(model, device, threads=threads)
+    pointer = Pointer.from_pretrained(model, device, dtype, threads)
     results = ResultFile(out, pointer, options) if out is not None else None
     report = _Reporter()
     with _bar() as progress:

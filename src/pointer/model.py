@@ -132,6 +132,8 @@ class InsertionTransformer(BertForMaskedLM):  # type: ignore[no-untyped-call]
             files = {CARD: plain_card("An insertion transformer").encode()} | self.files | (extras or {})
             for name, content in files.items():
                 (beside / name).write_bytes(content)
+            for path in beside.iterdir():
+                path.chmod(0o644)  # safetensors makes its file for the owner alone; a model is there to be shared
 
     def push_to_hub(self, repo_id: str, *, commit_message: str = "Upload a POINTER model", **kwargs: Any) -> str:  # type: ignore[override]
         """Upload the checkpoint; the arguments are those of any Transformers model.

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import hashlib
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,7 +45,10 @@ def full_disk_explained(path: Path) -> Iterator[None]:
 def remove_partial(folder: Path) -> None:
     """Delete what killed writers left behind in a folder."""
     for beside in folder.glob(".*.partial"):
-        beside.unlink(missing_ok=True)
+        if beside.is_dir():
+            shutil.rmtree(beside)
+        else:
+            beside.unlink(missing_ok=True)
 
 
 def file_hash(path: Path) -> str:

@@ -6,6 +6,7 @@ added at the end where there was none. It is opened by an embedded name, from a 
 
 import hashlib
 import json
+import re
 import string
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -218,12 +219,13 @@ def _with_noi(tokenizer: Tokenizer) -> Tokenizer:
     """The tokenizer with `[NOI]` in the place of the first unused entry, or added where there is none."""
     if tokenizer.token_to_id(NOI) is not None:
         return tokenizer
-    if tokenizer.token_to_id("[unused0]") is None:
-        tokenizer.add_special_tokens([NOI])
-        return tokenizer
     description = json.loads(tokenizer.to_str())
     vocab = description["model"]["vocab"]
-    vocab[NOI] = vocab.pop("[unused0]")
+    unused = sorted((i, token) for token, i in vocab.items() if re.fullmatch(r"\[unused\d+\]", token))
+    if not unused:
+        tokenizer.add_special_tokens([NOI])
+        return tokenizer
+    vocab[NOI] = vocab.pop(unused[0][1])
     entry = {"id": vocab[NOI], "content": NOI, "single_word": False, "lstrip": False, "rstrip": False}
     others = [e for e in description["added_tokens"] if e["id"] != vocab[NOI]]
     added = [*others, entry | {"normalized": False, "special": True}]

@@ -181,7 +181,15 @@ def test_sampling_depends_on_seed_and_constraints_alone(vocabulary: Vocabulary) 
 
 
 def test_a_coarse_length_is_met(vocabulary: Vocabulary) -> None:
-    pointer = scripted(vocabulary, hostile(vocabulary, "random", 3))
+    random = hostile(vocabulary, "random", 3)
+
+    def hesitant(ids: list[int], position: int) -> np.ndarray:
+        """The longer the text, the less it wants to insert."""
+        logits = random(ids, position).copy()
+        logits[vocabulary.noi] = 0.5 * len(ids)
+        return logits
+
+    pointer = scripted(vocabulary, hesitant)
     short, long = (len(pointer.generate(["great", "food"], length=n).text.split()) for n in (6, 30))
     assert abs(short - 6) <= 2 and abs(long - 30) <= 12
 

@@ -39,7 +39,7 @@ class Growth:
 
     @property
     def score(self) -> float:
-        """The log-likelihood of all decisions per token of the text."""
+        """The log-likelihood of all decisions per gap of the text."""
         return self.likelihood / (len(self.text.tokens) - 1)
 
     def units(self, vocabulary: Vocabulary) -> list[Unit]:
@@ -120,8 +120,9 @@ class Engine:
             return self._converged(growth)
         room = self.longest - len(growth.text.tokens)
         # Where not everything fits, the surest insertions are made, and the text stops growing.
-        fitting = sorted(way.tokens, key=lambda gap: (-way.scores[gap], gap))[:room]
-        after, new = growth.text.tokens.filled({gap: way.tokens[gap] for gap in fitting})
+        by_score = sorted(way.tokens, key=lambda gap: (-way.scores[gap][0], gap))
+        growth = replace(growth, likelihood=growth.likelihood - sum(way.scores[gap][1] for gap in by_score[room:]))
+        after, new = growth.text.tokens.filled({gap: way.tokens[gap] for gap in by_score[:room]})
         separator = after.ids == self.vocabulary.id("[SEP]")
         after = Tokens(after.ids, np.where(separator & (after.owner == INSERTED), FRAME, after.owner))
         text = replace(growth.text, tokens=after, stage=growth.text.stage + 1)

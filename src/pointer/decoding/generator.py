@@ -39,7 +39,7 @@ class Generation:
     stages: tuple[Stage, ...]
     """X^0, X^1, ... ; ends with the repeated X^K if it converged."""
     score: float
-    """The model's log-likelihood of all its decisions, per token of the text."""
+    """The model's log-likelihood of all its decisions, per gap of the text."""
     stopped: str
     """`converged`, `max_stages` or `max_length`."""
     constraints: tuple[str, ...] = ()
@@ -94,15 +94,17 @@ class Pointer:
         cls,
         name: str | Path,
         device: str | None = None,
-        dtype: torch.dtype = torch.float32,
+        dtype: str = "float32",
         threads: int | None = None,
     ) -> "Pointer":
-        """Open a model by embedded name, folder or Hub id."""
+        """Open a model by embedded name, folder or Hub id; `dtype` is float32, bfloat16 or float16."""
+        if dtype not in ("float32", "bfloat16", "float16"):
+            raise UsageError(f'dtype: expected float32, bfloat16 or float16, found "{dtype}".', "Choose one of these.")
         if threads is not None:
             torch.set_num_threads(threads)
         model = InsertionTransformer.from_pretrained(name)
         place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        model.to(device=place, dtype=dtype)  # type: ignore[call-arg]
+        model.to(device=place, dtype=getattr(torch, dtype))  # type: ignore[call-arg]
         model.eval()  # type: ignore[no-untyped-call]
         return cls.of(model, str(name))
 
@@ -115,7 +117,7 @@ class Pointer:
         section = model.config.pointer
         calibrated = section.get("default_preset")
         return cls(
-            _network(model),
+            predictor(model),
             model.vocabulary,
             casing=json.loads(gzip.decompress(table)) if table else None,
             end=section["end"],
@@ -215,7 +217,7 @@ class Pointer:
         return Generation(found.text, tokens, (), stages, float("nan"), "max_stages", constraints, missing)
 
 
-def _network(model: InsertionTransformer) -> Predict:
+def predictor(model: InsertionTransformer) -> Predict:
     """The model as a function of gaps: the output layer runs only where an answer is wanted."""
 
     def predict(

@@ -4,7 +4,7 @@ Log-probabilities of the open gaps come in, adjusted ones go out. `[NOI]` is nev
 """
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -120,13 +120,13 @@ class Schedule:
     def _banned(self, scores: torch.Tensor, gaps: Gaps) -> torch.Tensor:
         never = torch.full((), -torch.inf)
         scores[:, self._never] = never
-        scores[self._tensor(~gaps.extends)[:, None] & self._tensor(self.vocabulary.continues)] = never
+        scores.masked_fill_(self._tensor(~gaps.extends)[:, None] & self._tensor(self.vocabulary.continues), never)
         scores[self._tensor(~gaps.last), self.vocabulary.id("[SEP]")] = never
         if not self.preset.neighbours:
             rows = torch.arange(len(scores), device=self.device)
             for beside in (self._tensor(gaps.left), self._tensor(gaps.right)):
                 scores[rows, beside] = never
-                scores[self._is_mark[beside][:, None] & self._is_mark] = never
+                scores.masked_fill_(self._is_mark[beside][:, None] & self._is_mark, never)
         self._ban_spellings(scores, gaps)
         return scores
 
@@ -149,10 +149,7 @@ class Schedule:
     @cached_property
     def _function_words(self) -> torch.Tensor:
         """1 for stop words and marks, 0 for all other entries."""
-        stop = stop_words("en")
-        tokens = self.vocabulary.tokens
-        found = [t in stop or not any(map(str.isalnum, t)) for t in tokens]
-        return self._tensor(np.array(found, np.float32))
+        return self._tensor(_function_words(self.vocabulary))
 
     @cached_property
     def _damped(self) -> torch.Tensor:
@@ -164,4 +161,15 @@ class Schedule:
 
     @cached_property
     def _is_mark(self) -> torch.Tensor:
-        return self._tensor([token in tuple(SENTENCE_MARKS) for token in self.vocabulary.tokens])
+        return self._tensor(_sentence_marks(self.vocabulary))
+
+
+@lru_cache(8)  # a schedule is made for every request, a vocabulary once
+def _function_words(vocabulary: Vocabulary) -> npt.NDArray[np.float32]:
+    stop = stop_words("en")
+    return np.array([t in stop or not any(map(str.isalnum, t)) for t in vocabulary.tokens], np.float32)
+
+
+@lru_cache(8)
+def _sentence_marks(vocabulary: Vocabulary) -> npt.NDArray[np.bool_]:
+    return np.array([token in tuple(SENTENCE_MARKS) for token in vocabulary.tokens])

@@ -44,8 +44,8 @@ class Filling:
     """Tokens for some gaps of a text, by position; what is not named gets nothing."""
 
     tokens: dict[int, int] = field(default_factory=dict)
-    scores: dict[int, float] = field(default_factory=dict)
-    """The adjusted log-probability of every token."""
+    scores: dict[int, tuple[float, float]] = field(default_factory=dict)
+    """The log-probability of every token, adjusted and the model's own."""
     total: float = 0.0
     """Of all decisions so far, `[NOI]` included, adjusted: what the search maximises."""
     likelihood: float = 0.0
@@ -253,4 +253,4 @@ def _with(way: Filling, gap: int, token: int, score: float, own: float, noi: int
     total, likelihood, decisions = way.total + score, way.likelihood + own, way.decisions + 1
     if token == noi:
         return Filling(way.tokens, way.scores, total, likelihood, decisions)
-    return Filling(way.tokens | {gap: token}, way.scores | {gap: score}, total, likelihood, decisions)
+    return Filling(way.tokens | {gap: token}, way.scores | {gap: (score, own)}, total, likelihood, decisions)
