@@ -21,19 +21,19 @@ from pointer.decoding.generator import Pointer
 from pointer.decoding.schedule import PRESETS, Preset
 from pointer.prepare.keywords import keywords
 
-REST: dict[str, Any] = {"repetition_penalty": 2.0, "neighbours": False}
+REST: dict[str, Any] = {"repetition_penalty": 2.0, "distinct": True}
 CANDIDATES = {
     "plain": PRESETS["plain"],
     "paper": PRESETS["paper"],
     "default": PRESETS["default"],
-    "plain, no doubles": Preset(neighbours=False, repetition_penalty=2.0),
+    "plain, no doubles": Preset(distinct=True, repetition_penalty=2.0),
     "-6 -3 -1.5 -0.5": Preset(noi=(-6.0, -3.0, -1.5, -0.5, 0.0), stop=(-2.0, -1.0, 0.0), **REST),
     "-6 -4 -3 -2 -1": Preset(noi=(-6.0, -4.0, -3.0, -2.0, -1.0, 0.0), stop=(-2.0, -1.0, 0.0), **REST),
     "-20 -4 -2 -1": Preset(noi=(-20.0, -4.0, -2.0, -1.0, 0.0), stop=(-3.0, -1.0, 0.0), **REST),
     "-20 -4 -3 -2 -1": Preset(noi=(-20.0, -4.0, -3.0, -2.0, -1.0, 0.0), stop=(-2.0, -1.0, 0.0), **REST),
-    "-20 -5 -2 -1, stop -4 -2": Preset(noi=(-20.0, -5.0, -2.0, -1.0, 0.0), stop=(-4.0, -2.0, 0.0), **REST),
+    "-20 -6 -3 -1, stop -4 -2": Preset(noi=(-20.0, -6.0, -3.0, -1.0, 0.0), stop=(-4.0, -2.0, 0.0), **REST),
     "-20 -5 -2 -1, penalty 4": Preset(
-        noi=(-20.0, -5.0, -2.0, -1.0, 0.0), stop=(-3.0, -1.0, 0.0), repetition_penalty=4.0, neighbours=False
+        noi=(-20.0, -5.0, -2.0, -1.0, 0.0), stop=(-3.0, -1.0, 0.0), repetition_penalty=4.0, distinct=True
     ),
 }
 """By the offsets of `[NOI]`; see `Preset`."""
@@ -56,7 +56,9 @@ def measures(texts: list[list[str]], references: list[list[str]], stages: list[i
     """One row of the table."""
     joined, expected = [" ".join(t) for t in texts], [" ".join(r) for r in references]
     bleu = [
-        sacrebleu.BLEU(tokenize="none", smooth_method="none", max_ngram_order=n).corpus_score(joined, [expected]).score
+        sacrebleu.BLEU(tokenize="none", smooth_method="none", max_ngram_order=n, force=True)
+        .corpus_score(joined, [expected])
+        .score
         for n in (2, 4)
     ]
     bigrams = [pair for text in texts for pair in pairwise(text)]

@@ -243,3 +243,16 @@ def test_too_many_constraints_for_the_model_is_one_sentence(vocabulary: Vocabula
 def test_a_wrong_option_is_named(vocabulary: Vocabulary, wrong: dict[str, object]) -> None:
     with pytest.raises(UsageError, match="|".join(wrong)):
         scripted(vocabulary, hostile(vocabulary, "random", 1)).generate_many(["great"], **wrong)
+
+
+def test_the_default_preset_inserts_no_content_word_twice_in_one_stage(vocabulary: Vocabulary) -> None:
+    def eager(ids: list[int], position: int) -> np.ndarray:
+        logits = np.full(len(vocabulary), -9.0)
+        logits[[vocabulary.id("food"), vocabulary.id("music")]] = 9.0 + position, 5.0
+        return logits
+
+    pointer = scripted(vocabulary, eager)
+    assert pointer.generate("great; new; clean", preset="plain", max_stages=1).tokens.count("food") == 4
+    found = pointer.generate("great; new; clean", max_stages=1)
+    assert found.tokens.count("food") == found.tokens.count("music") == 1
+    assert found.tokens[-1] == "food", "the surest gap gets the word"

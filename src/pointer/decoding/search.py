@@ -25,6 +25,8 @@ Predict = Callable[[torch.Tensor, torch.Tensor | None, torch.Tensor, torch.Tenso
 
 BATCH_TOKENS = 2048
 """Positions of one forward pass; more gain nothing on a CPU."""
+SPARE = 8
+"""Candidates of a gap beyond the width of the beam, for when another gap has taken the best."""
 MOST_PADDING = 0.1
 """Texts go through the model together while at most this share of the positions is padding."""
 
@@ -67,7 +69,7 @@ def fill(
         answers = _ask(predict, partial, schedule, options, name)
         for i in asked:
             mine = [next(answers) for _ in beams[i]]
-            beams[i] = _extended(beams[i], blocks[i][turn], mine, vocabulary.noi, _width(options))
+            beams[i] = _extended(beams[i], blocks[i][turn], mine, schedule, _width(options))
     return beams
 
 
@@ -124,7 +126,7 @@ def _ask(predict: Predict, partial: list[_Partial], schedule: Schedule, options:
             gaps = _describe(sequences, [partial[i].text for i in group], rows, positions, schedule)
             own, scores = schedule.log_probabilities(logits, gaps, name)
             scores = schedule.penalise(scores, gaps, [sequence.ids for sequence in sequences])
-            chosen = _choose(scores, [partial[i] for i in group], rows, options)  # G W
+            chosen = _choose(scores, [partial[i] for i in group], rows, schedule, options)  # G W
             lists = [x.tolist() for x in (chosen, scores.gather(1, chosen), own.gather(1, chosen))]
         start = 0
         for i in group:
@@ -192,16 +194,26 @@ def _word_before(sequence: Tokens, position: int, vocabulary: Vocabulary) -> str
 
 
 def _choose(
-    scores: torch.Tensor, partial: list[_Partial], rows: npt.NDArray[np.int64], options: Options
+    scores: torch.Tensor, partial: list[_Partial], rows: npt.NDArray[np.int64], schedule: Schedule, options: Options
 ) -> torch.Tensor:
-    """The candidates of each gap, best first: the best, a drawn one, or the best `width`."""
-    if options.decoding == "greedy":
-        return scores.argmax(-1, keepdim=True)
+    """The candidates of each gap: a drawn one, the best one, or several, with `[NOI]` to fall back on."""
     if options.decoding == "sample":
         draws = np.array([_draw(partial[r].text, g) for r, g in _gap_numbers(partial, rows)])
         return _sampled(scores, torch.from_numpy(draws).to(scores.device), options)
-    # A stable order makes ties fall the same way in every batch.
-    return scores.sort(dim=-1, descending=True, stable=True).indices[:, : options.width]
+    if options.decoding == "greedy" and not schedule.preset.distinct:
+        return scores.argmax(-1, keepdim=True)
+    if not schedule.preset.distinct:
+        return _best(scores, options.width)
+    best = _best(scores, SPARE + _width(options))
+    nothing = torch.full_like(best[:, :1], schedule.vocabulary.noi)
+    # [PAD] has no chance; it stands where [NOI] would come twice.
+    return torch.cat([best.masked_fill(best == nothing, schedule.vocabulary.id("[PAD]")), nothing], 1)
+
+
+def _best(scores: torch.Tensor, count: int) -> torch.Tensor:
+    """The ids of the best candidates, best first, the lower id before the higher where they tie."""
+    ids = scores.topk(min(count, scores.shape[1])).indices.sort().values
+    return ids.gather(1, scores.gather(1, ids).sort(dim=-1, descending=True, stable=True).indices)
 
 
 def _gap_numbers(partial: list[_Partial], rows: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
@@ -230,19 +242,21 @@ def _sampled(scores: torch.Tensor, draws: torch.Tensor, options: Options) -> tor
     return ids.gather(1, torch.minimum(place, last))
 
 
-def _extended(beams: list[Filling], gaps: list[int], answers: list[_Candidates], noi: int, width: int) -> list[Filling]:
+def _extended(
+    beams: list[Filling], gaps: list[int], answers: list[_Candidates], schedule: Schedule, width: int
+) -> list[Filling]:
     """The best `width` ways to go on with any of the beams; within a block the gaps do not know of each other."""
     pool: list[Filling] = []
     for beam, candidates in zip(beams, answers, strict=True):
         ways = [beam]
-        for number, gap in enumerate(gaps):
+        # The surest gap chooses first, where a word may come but once.
+        for number in sorted(range(len(gaps)), key=lambda number: -max(candidates.scores[number])):
+            options = list(zip(candidates.ids[number], candidates.scores[number], candidates.own[number], strict=True))
             ways = [
-                _with(way, gap, token, score, own, noi)
+                _with(way, gaps[number], token, score, own, schedule.vocabulary.noi)
                 for way in ways
-                for token, score, own in zip(
-                    candidates.ids[number], candidates.scores[number], candidates.own[number], strict=True
-                )
-                if score > -np.inf
+                for token, score, own in options
+                if score > -np.inf and not (schedule.once(token) and token in way.tokens.values())
             ]
             ways = sorted(ways, key=lambda way: -way.total)[:width]
         pool += ways
