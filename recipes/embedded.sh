@@ -20,7 +20,7 @@ init=$package/wiki
 seen=$(python -c "import json; print(json.load(open('$init/config.json')).get('pointer', {}).get('tokens_seen', 0))")
 run=$runs/wiki-from-$seen
 pointer train "$runs/wiki-data" --init "$init" --validation "$runs/wiki-valid" --minutes "$minutes" --half \
-  --about "450,000 sentences of English Wikipedia (CC BY-SA 4.0) from two public wikiextractor dumps. Started from all-MiniLM-L6-v2 (Apache-2.0)." \
+  --about "450,000 sentences of English Wikipedia (CC BY-SA) from two public wikiextractor dumps. Started from all-MiniLM-L6-v2 (Apache-2.0)." \
   --out "$run"
 rm -rf "$package/wiki"
 mkdir -p "$package"
