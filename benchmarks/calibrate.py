@@ -9,13 +9,12 @@ within four stages. Validation texts only, never test sets.
 
 import argparse
 import lzma
-import os
 import re
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import sacrebleu
+from corpora import corpus_file
 
 from pointer.decoding.generator import Pointer
 from pointer.decoding.schedule import PRESETS, Preset
@@ -82,7 +81,7 @@ def main() -> None:
     parser.add_argument("--keywords", type=int, default=4)
     parser.add_argument("--lists", type=int, default=200)
     arguments = parser.parse_args()
-    path = Path(os.environ["POINTER_DATA"]) / arguments.corpus / "valid.txt.xz"
+    path = corpus_file(f"{arguments.corpus}/valid")
     with lzma.open(path, "rt", encoding="utf-8") as file:
         lines = [line.strip() for _, line in zip(range(arguments.lists), file, strict=False)]
     asked = [(line, found) for line in lines if (found := keywords(line, arguments.keywords))]

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from corpora import corpus_file
 from transformers import BertConfig
 
 from pointer.decoding.constraints import INSERTED, Locks, first_stage, open_gaps
@@ -217,7 +218,7 @@ def insertions(text: Generation) -> int:
 
 def keyword_lists(count: int, seed: int) -> list[list[str]]:
     """Four keywords of each of the first validation sentences of the Wikipedia corpus."""
-    path = Path(os.environ["POINTER_DATA"]) / "wiki" / "valid.txt.xz"
+    path = corpus_file("wiki/valid")
     with lzma.open(path, "rt", encoding="utf-8") as lines:
         drawn = (keywords(line, 4, seed) for line in lines)
         return list(itertools.islice((words for words in drawn if len(words) == 4), count))

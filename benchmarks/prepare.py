@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import psutil
 import yake
+from corpora import corpus_file
 from nltk.tag.perceptron import PerceptronTagger
 
 from pointer.prepare.importance import Frequencies, Scorer, Scores, Texts
@@ -36,7 +37,7 @@ from pointer.vocabulary import Vocabulary
 
 def corpus_lines(count: int) -> list[str]:
     """The first lines of the Wikipedia corpus."""
-    path = Path(os.environ["POINTER_DATA"]) / "wiki" / "train.txt.xz"
+    path = corpus_file("wiki/train")
     with lzma.open(path, "rt", encoding="utf-8") as file:
         return [line.strip() for _, line in zip(range(count), file, strict=False)]
 

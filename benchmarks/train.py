@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from corpora import corpus_file
 
 from pointer.batches import IGNORED, Batch, Batches, Place, Stages, all_pairs, collate
 from pointer.model import SIZES, InsertionTransformer
@@ -114,7 +115,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         corpus = Path(scratch) / "wiki.txt"
-        source = Path(os.environ["POINTER_DATA"]) / "wiki" / "train.txt.xz"
+        source = corpus_file("wiki/train")
         with lzma.open(source, "rt", encoding="utf-8") as lines:
             corpus.write_text("".join(itertools.islice(lines, arguments.lines)), "utf-8")
         prepare(Preparation(Corpus((str(corpus),))), Path(scratch) / "data", workers=os.cpu_count() or 1)

@@ -10,10 +10,9 @@ import argparse
 import gzip
 import json
 import lzma
-import os
 from collections import Counter
-from pathlib import Path
 
+from corpora import corpus_file
 from tokenizers.decoders import WordPiece
 
 from pointer.text import normalise
@@ -23,7 +22,11 @@ from pointer.writing import Unit, write
 
 def corpus_lines(name: str, split: str, count: int) -> list[str]:
     """The first lines of a corpus of natural text."""
-    with lzma.open(Path(os.environ["POINTER_DATA"]) / name / f"{split}.txt.xz", "rt", encoding="utf-8") as file:
+    with lzma.open(
+        corpus_file(f"{name}/{split}"),
+        "rt",
+        encoding="utf-8",
+    ) as file:
         return [normalise(line) for _, line in zip(range(count), file, strict=False)]
 
 
