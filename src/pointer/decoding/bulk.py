@@ -82,13 +82,19 @@ def generate_lines(
     yield from finish()
 
 
-def records(pointer: Pointer, one: Asked, found: list[Generation], options: Options) -> Iterator[dict[str, Any]]:
-    """What is written for one line: each text with its constraints, and what made it."""
+def _made_by(pointer: Pointer, options: Options) -> dict[str, Any]:
+    """What made a text: the model, and the options that differ from the defaults, as JSON has them."""
     defaults = asdict(Options())
     changed = {name: value for name, value in asdict(options).items() if value != defaults[name]}
+    made: dict[str, Any] = json.loads(json.dumps({"model": pointer.name, "options": changed, "seed": options.seed}))
+    return made
+
+
+def records(pointer: Pointer, one: Asked, found: list[Generation], options: Options) -> Iterator[dict[str, Any]]:
+    """What is written for one line: each text with its constraints, and what made it."""
+    made = _made_by(pointer, options)
     for rank, generation in enumerate(found):
-        origin = {"line": one.line, "rank": rank, "model": pointer.name, "options": changed, "seed": options.seed}
-        yield origin | generation.to_dict()
+        yield {"line": one.line, "rank": rank} | made | generation.to_dict()
 
 
 class ResultFile:
@@ -98,18 +104,16 @@ class ResultFile:
         self.path = path
         self.pointer = pointer
         self.options = options
-        self.done = self._last_line()
+        self.done = self._last_line() if path.exists() else 0
 
     def _last_line(self) -> int:
         """The last input line that has all its texts; a line that was cut off while being written is removed."""
-        if not self.path.exists():
-            return 0
-        whole: list[bytes] = []
-        last: dict[str, Any] = {}
+        made = _made_by(self.pointer, self.options)
+        whole: list[tuple[int, bytes]] = []
         for raw in self.path.read_bytes().splitlines(keepends=True):
             try:
-                last = json.loads(raw)
-                same = (last["model"], last["options"]) == (self.pointer.name, self._changed())
+                record = json.loads(raw)
+                line, found = int(record["line"]), {name: record[name] for name in made}
             except (ValueError, KeyError, TypeError):
                 if raw.endswith(b"\n"):
                     raise DataError(
@@ -117,22 +121,16 @@ class ResultFile:
                         "Choose another output file.",
                     ) from None
                 break
-            if not same:
+            if found != made:
                 raise DataError(
                     f"Expected results of the same model and options in {self.path}, found others.",
                     "Choose another output file, or delete that one.",
                 )
-            whole.append(raw)
+            whole.append((line, raw))
         # The texts of the last line may not be complete, so it is decoded again.
-        line = last.get("line", 1) - 1 if whole else 0
-        kept = [raw for raw in whole if json.loads(raw)["line"] <= line]
-        write_whole(self.path, b"".join(kept))
-        return int(line)
-
-    def _changed(self) -> dict[str, Any]:
-        [record] = records(self.pointer, Asked(0, ()), [Generation("", (), (), (), 0.0, "")], self.options)
-        changed: dict[str, Any] = json.loads(json.dumps(record["options"]))
-        return changed
+        done = whole[-1][0] - 1 if whole else 0
+        write_whole(self.path, b"".join(raw for line, raw in whole if line <= done))
+        return done
 
     def add(self, one: Asked, found: list[Generation]) -> None:
         """Append the texts of one line."""

@@ -7,9 +7,8 @@ those) come close to it for a fraction of the cost.
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -52,7 +51,6 @@ class Filling:
     """Of all decisions so far, `[NOI]` included, adjusted: what the search maximises."""
     likelihood: float = 0.0
     """The same by the model's own probabilities."""
-    decisions: int = 0
 
 
 def fill(
@@ -110,9 +108,11 @@ class _Candidates:
     own: list[list[float]]
 
 
-def _ask(predict: Predict, partial: list[_Partial], schedule: Schedule, options: Options, name: str) -> Any:
+def _ask(
+    predict: Predict, partial: list[_Partial], schedule: Schedule, options: Options, name: str
+) -> Iterator[_Candidates]:
     """The candidates of every partial filling, in order; texts of about one length share a forward pass."""
-    found: list[_Candidates | None] = [None] * len(partial)
+    found: dict[int, _Candidates] = {}
     placed = [one.sequence() for one in partial]
     for group in grouped([len(tokens) for tokens, _ in placed]):
         sequences = [placed[i][0] for i in group]
@@ -126,14 +126,14 @@ def _ask(predict: Predict, partial: list[_Partial], schedule: Schedule, options:
             gaps = _describe(sequences, [partial[i].text for i in group], rows, positions, schedule)
             own, scores = schedule.log_probabilities(logits, gaps, name)
             scores = schedule.penalise(scores, gaps, [sequence.ids for sequence in sequences])
-            chosen = _choose(scores, [partial[i] for i in group], rows, schedule, options)  # G W
+            chosen = _choose(scores, [partial[i] for i in group], schedule, options)  # G W
             lists = [x.tolist() for x in (chosen, scores.gather(1, chosen), own.gather(1, chosen))]
         start = 0
         for i in group:
             end = start + len(placed[i][1])
             found[i] = _Candidates(*(values[start:end] for values in lists))
             start = end
-    return iter(found)
+    return (found[i] for i in range(len(partial)))
 
 
 def grouped(lengths: Sequence[int]) -> list[list[int]]:
@@ -168,16 +168,13 @@ def _describe(
 ) -> Gaps:
     """What the schedule wants to know about each gap."""
     vocabulary = schedule.vocabulary
-    left = np.array([sequences[r].ids[p] for r, p in zip(rows, positions, strict=True)])
-    owner = np.array([sequences[r].owner[p] for r, p in zip(rows, positions, strict=True)])
-    is_end = positions + 1 == np.array([len(s) for s in sequences])[rows]
-    right = np.array(
-        [
-            vocabulary.id("[SEP]") if e else sequences[r].ids[p + 1]
-            for r, p, e in zip(rows, positions, is_end, strict=True)
-        ]
-    )
-    extends = (owner == INSERTED) & vocabulary.is_word[left]
+    ids, owner = (np.concatenate(parts) for parts in zip(*((s.ids, s.owner) for s in sequences), strict=True))
+    ends = np.cumsum([len(sequence) for sequence in sequences])
+    at = positions + np.concatenate([[0], ends])[rows]  # where the gaps are in all sequences laid end to end
+    is_end = at + 1 == ends[rows]
+    left = ids[at]
+    right = np.where(is_end, vocabulary.id("[SEP]"), ids[np.minimum(at + 1, len(ids) - 1)])
+    extends = (owner[at] == INSERTED) & vocabulary.is_word[left]
     words = [
         _word_before(sequences[r], p, vocabulary) if schedule.banned and x else ""
         for r, p, x in zip(rows, positions, extends, strict=True)
@@ -193,12 +190,10 @@ def _word_before(sequence: Tokens, position: int, vocabulary: Vocabulary) -> str
     return "".join(vocabulary.tokens[i].removeprefix("##") for i in sequence.ids[start : position + 1])
 
 
-def _choose(
-    scores: torch.Tensor, partial: list[_Partial], rows: npt.NDArray[np.int64], schedule: Schedule, options: Options
-) -> torch.Tensor:
+def _choose(scores: torch.Tensor, partial: list[_Partial], schedule: Schedule, options: Options) -> torch.Tensor:
     """The candidates of each gap: a drawn one, the best one, or several, with `[NOI]` to fall back on."""
     if options.decoding == "sample":
-        draws = np.array([_draw(partial[r].text, g) for r, g in _gap_numbers(partial, rows)])
+        draws = np.array([_draw(one.text, gap) for one in partial for gap in one.gaps])
         return _sampled(scores, torch.from_numpy(draws).to(scores.device), options)
     if options.decoding == "greedy" and not schedule.preset.distinct:
         return scores.argmax(-1, keepdim=True)
@@ -214,10 +209,6 @@ def _best(scores: torch.Tensor, count: int) -> torch.Tensor:
     """The ids of the best candidates, best first, the lower id before the higher where they tie."""
     ids = scores.topk(min(count, scores.shape[1])).indices.sort().values
     return ids.gather(1, scores.gather(1, ids).sort(dim=-1, descending=True, stable=True).indices)
-
-
-def _gap_numbers(partial: list[_Partial], rows: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
-    return [(row, gap) for row in np.unique(rows).tolist() for gap in partial[row].gaps]
 
 
 def _draw(text: Text, gap: int) -> float:
@@ -264,7 +255,7 @@ def _extended(
 
 
 def _with(way: Filling, gap: int, token: int, score: float, own: float, noi: int) -> Filling:
-    total, likelihood, decisions = way.total + score, way.likelihood + own, way.decisions + 1
+    total, likelihood = way.total + score, way.likelihood + own
     if token == noi:
-        return Filling(way.tokens, way.scores, total, likelihood, decisions)
-    return Filling(way.tokens | {gap: token}, way.scores | {gap: (score, own)}, total, likelihood, decisions)
+        return Filling(way.tokens, way.scores, total, likelihood)
+    return Filling(way.tokens | {gap: token}, way.scores | {gap: (score, own)}, total, likelihood)

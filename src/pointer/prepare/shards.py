@@ -102,7 +102,7 @@ def prepare(
         lines, skipped = _first_pass(task, pool, progress, report)
         chunks = sorted((out / ".work").glob("texts-*.json.gz"))
         _merge_counts(out, report=progress)
-        counts = _second_pass(task, pool, chunks, progress)
+        counts, entries = _second_pass(task, pool, chunks, progress)
     if not counts["rows"]:
         shutil.rmtree(out)
         raise CorpusError(
@@ -110,7 +110,7 @@ def prepare(
             "Check the files, --layout and --column.",
         )
     manifest = run | {"counts": {"lines": lines, "skipped": dict(sorted(skipped.items())), **counts}}
-    manifest["shards"] = [_shard_entry(path) for path in sorted(out.glob("shard-*.parquet"))]
+    manifest["shards"] = entries
     write_whole(out / MANIFEST, (json.dumps(manifest, indent=2) + "\n").encode())
     shutil.rmtree(out / ".work")
     return manifest
@@ -324,26 +324,33 @@ def _forget_rarest(table: Counter[str], most: int = MOST_COUNTED) -> None:
 # The second pass: texts -> rows -> shards
 
 
-def _second_pass(task: _Task, pool: "_Pool", chunks: list[Path], progress: Progress) -> dict[str, Any]:
+def _second_pass(
+    task: _Task, pool: "_Pool", chunks: list[Path], progress: Progress
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Write all shards. Returns what is in them together, and the entry of each for the manifest."""
     counts: Counter[str] = Counter()
+    entries: list[dict[str, Any]] = []
     stages: Counter[int] = Counter()
     numbers = ((int(path.name[6:11]),) for path in chunks)
-    for done, (found, births) in enumerate(pool.map(_write_shard, numbers), 1):
+    for done, (path, found, births) in enumerate(pool.map(_write_shard, numbers), 1):
+        if found["rows"]:
+            size = {"rows": found["rows"], "tokens": found["tokens"]}
+            entries.append({"file": path.name, **size, "sha256": file_hash(path)})
         counts.update(found)
         stages.update(births)
         progress("scheduling", done, len(chunks))
     fixed = {name: counts[name] for name in ("rows", "tokens", "pair_tokens")}
-    return fixed | {"rows_by_stages": {str(k): stages[k] for k in sorted(stages)}}
+    return fixed | {"rows_by_stages": {str(k): stages[k] for k in sorted(stages)}}, entries
 
 
-def _write_shard(task: _Task, chunk: int) -> tuple[dict[str, int], dict[int, int]]:
-    """One chunk of texts becomes one shard. Returns its counts, and how many rows have how many stages."""
+def _write_shard(task: _Task, chunk: int) -> tuple[Path, dict[str, int], dict[int, int]]:
+    """One chunk of texts becomes one shard. Returns its path, its counts, and how many rows have how many stages."""
     pa, parquet = _arrow("Preparing data")
     path = task.out / f"shard-{chunk:05d}.parquet"
     if not path.exists():
         texts = _read_json(task.path("texts", chunk))["texts"]
         if not texts:
-            return {"rows": 0}, {}
+            return path, {"rows": 0}, {}
         rows = _row_maker(task)(texts)
         columns = {
             "ids": pa.array([row.ids for row in rows], pa.list_(pa.int32())),
@@ -354,7 +361,7 @@ def _write_shard(task: _Task, chunk: int) -> tuple[dict[str, int], dict[int, int
         sink = pa.BufferOutputStream()
         parquet.write_table(pa.table(columns), sink, compression="zstd")
         write_whole(path, sink.getvalue().to_pybytes())
-    return _shard_counts(Rows.read([path]))
+    return path, *_shard_counts(Rows.read([path]))
 
 
 def _shard_counts(rows: "Rows") -> tuple[dict[str, int], dict[int, int]]:
@@ -364,11 +371,6 @@ def _shard_counts(rows: "Rows") -> tuple[dict[str, int], dict[int, int]]:
     pair_tokens = (np.repeat(stages, lengths) - rows.stage + 1).sum() + 2 * (stages + 1).sum()
     found = {"rows": len(rows), "tokens": len(rows.ids), "pair_tokens": int(pair_tokens)}
     return found, {int(k): int(n) for k, n in zip(*np.unique(stages, return_counts=True), strict=True)}
-
-
-def _shard_entry(path: Path) -> dict[str, Any]:
-    rows = Rows.read([path])
-    return {"file": path.name, "rows": len(rows), "tokens": len(rows.ids), "sha256": file_hash(path)}
 
 
 def _read_json(path: Path) -> dict[str, Any]:
