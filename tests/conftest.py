@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytest_plugins = ["browser"]
+
 # The tests already run on every core, side by side; threads of their own would only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 

@@ -316,16 +316,41 @@ def missing_constraints(text: str, constraints: Sequence[str]) -> list[str]:
     >>> missing_constraints("Great food, friendly bartenders and cheap drinks.", ["great", "bar", "food", "great"])
     ['bar', 'great']
     """
-    reached: list[tuple[int, tuple[int, ...]]] = [(0, ())]  # for every count: the earliest end, and which are found
+    spans = constraint_spans(text, constraints)
+    return [constraint for constraint, span in zip(constraints, spans, strict=True) if span is None]
+
+
+def constraint_spans(text: str, constraints: Sequence[str]) -> list[tuple[int, int] | None]:
+    """Where each constraint stands in a text, in order; None for the fewest that are missing.
+
+    >>> constraint_spans("Great food, friendly bartenders.", ["great", "bar", "food"])
+    [(0, 5), None, (6, 10)]
+    """
+    reached: list[tuple[int, dict[int, tuple[int, int]]]] = [(0, {})]  # for every count: the earliest end, the spans
     for number, constraint in enumerate(constraints):
         whole = _whole(constraint)
         for count, (end, found) in reversed(list(enumerate(reached))):
             place = whole.search(text, end)
             if place and count + 1 == len(reached):
-                reached.append((place.end(), (*found, number)))
+                reached.append((place.end(), found | {number: place.span()}))
             elif place and place.end() < reached[count + 1][0]:
-                reached[count + 1] = (place.end(), (*found, number))
-    return [constraint for number, constraint in enumerate(constraints) if number not in reached[-1][1]]
+                reached[count + 1] = (place.end(), found | {number: place.span()})
+    return [reached[-1][1].get(number) for number in range(len(constraints))]
+
+
+def unplaced_constraints(text: str, constraints: Sequence[str]) -> list[str]:
+    """The constraints that a text lacks wherever they stand, but as often as asked.
+
+    >>> unplaced_constraints("Rice and beans, then more rice.", ["beans", "rice", "rice", "rice"])
+    ['rice']
+    """
+    left = {word.lower(): len(_whole(word).findall(text)) for word in constraints}
+    missing = []
+    for constraint in constraints:
+        left[constraint.lower()] -= 1
+        if left[constraint.lower()] < 0:
+            missing.append(constraint)
+    return missing
 
 
 def _whole(constraint: str) -> re.Pattern[str]:

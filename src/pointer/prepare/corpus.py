@@ -74,7 +74,7 @@ class Corpus:
         if suffixes and suffixes[-1] == ".parquet":
             yield from self._parquet(path)
             return
-        with _open(path) as stream:
+        with open_bytes(path) as stream:
             name = "standard input" if path == "-" else path
             try:
                 beginning = stream.peek(4096)[:4096]
@@ -143,7 +143,7 @@ def _arrow(feature: str) -> tuple[Any, Any]:
     return pyarrow, pyarrow.parquet
 
 
-def _open(path: str) -> io.BufferedReader:
+def open_bytes(path: str) -> io.BufferedReader:
     """The bytes of a file as a buffered stream, decompressed by its suffix."""
     if path == "-":
         return cast(io.BufferedReader, sys.stdin.buffer)

@@ -1,0 +1,166 @@
+"""Commands after generation: evaluate and compare."""
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pointer.cli.shared import Json, Seed, bar, show_table
+from pointer.errors import UsageError
+
+if TYPE_CHECKING:
+    from pointer.evaluation.outputs import System
+    from pointer.evaluation.report import Example, Report
+
+References = Annotated[str, typer.Option(help="What people wrote, one text a line.")]
+ConstraintFile = Annotated[
+    str | None, typer.Option("--constraints", help="What each text had to contain, a list a line.")
+]
+Separator = Annotated[str, typer.Option(help="What stands between constraints in one line.")]
+Raw = Annotated[bool, typer.Option("--raw", help="Take lines as they are: keep case, split at blanks only.")]
+LanguageModel = Annotated[
+    str, typer.Option(help="Judge of perplexity: embedded, none, kenlm:FILE, or a causal model (folder or Hub id).")
+]
+Bootstrap = Annotated[int, typer.Option(help="Bootstrap samples; 0 for no intervals.")]
+Markdown = Annotated[bool, typer.Option("--markdown", help="Print markdown, with signatures.")]
+Latex = Annotated[bool, typer.Option("--latex", help="Print a LaTeX table.")]
+Plot = Annotated[Path | None, typer.Option(help="Also draw the numbers: .png, .svg or .pdf.")]
+
+
+def evaluate(
+    output: Annotated[str, typer.Argument(help="What `pointer generate -o` wrote, or texts, one a line.")],
+    references: References,
+    constraints: ConstraintFile = None,
+    separator: Separator = ";",
+    raw: Raw = False,
+    lm: LanguageModel = "embedded",
+    bootstrap: Bootstrap = 1000,
+    seed: Seed = 0,
+    markdown: Markdown = False,
+    plot: Plot = None,
+    as_json: Json = False,
+) -> None:
+    """Measure texts beside references: the paper's metrics, with intervals and signatures."""
+    _one_form(as_json, markdown)
+    report, _ = _measure([output], references, constraints, separator, raw, lm, bootstrap, seed)
+    _write(report, "", as_json, markdown, False, plot, [])
+
+
+def compare(
+    outputs: Annotated[
+        list[str], typer.Argument(help="Files of `pointer generate -o` or of texts; NAME=FILE names one.")
+    ],
+    references: References,
+    constraints: ConstraintFile = None,
+    separator: Separator = ";",
+    raw: Raw = False,
+    lm: LanguageModel = "embedded",
+    bootstrap: Bootstrap = 1000,
+    seed: Seed = 0,
+    examples: Annotated[int, typer.Option(help="Also show so many lines as each system wrote them.")] = 0,
+    title: Annotated[str, typer.Option(help="Of the table.")] = "",
+    markdown: Markdown = False,
+    latex: Latex = False,
+    plot: Plot = None,
+    as_json: Json = False,
+) -> None:
+    """Put systems beside each other and beside people: the paper's table, with significance."""
+    from pointer.evaluation.report import examples as draw
+
+    _one_form(as_json, markdown, latex)
+    report, systems = _measure(outputs, references, constraints, separator, raw, lm, bootstrap, seed)
+    shown = draw(systems, report.evaluator.references, examples, seed) if examples > 0 else []
+    _write(report, title, as_json, markdown, latex, plot, shown)
+
+
+def _one_form(*wanted: bool) -> None:
+    if sum(wanted) > 1:
+        raise UsageError("Expected one form of output, found several.", "Choose --json, --markdown or --latex.")
+
+
+def _measure(
+    outputs: list[str],
+    references: str,
+    constraints: str | None,
+    separator: str,
+    raw: bool,
+    lm: str,
+    bootstrap: int,
+    seed: int,
+) -> "tuple[Report, list[System]]":
+    from pointer.evaluation.metrics import Evaluator
+    from pointer.evaluation.outputs import read_texts
+    from pointer.evaluation.perplexity import open_judge
+    from pointer.evaluation.report import Report
+
+    expected = read_texts(references)
+    systems = [_system(output, references, expected, constraints, separator) for output in outputs]
+    with bar() as progress:
+        judge = None if lm == "none" else open_judge(lm)
+        evaluator = Evaluator(expected, raw, judge, bootstrap, seed, progress)
+        found = []
+        for done, system in enumerate(systems):
+            progress("measuring", done, len(systems) + 1)
+            found.append(evaluator.evaluate(system))
+        progress("measuring", len(systems), len(systems) + 1)
+        return Report(evaluator, found, evaluator.human()), systems
+
+
+def _system(
+    output: str, references: str, expected: tuple[str, ...], constraints: str | None, separator: str
+) -> "System":
+    from dataclasses import replace
+
+    from pointer.evaluation.outputs import check_aligned, named_file, read_constraints, read_system
+
+    name, path = named_file(output)
+    system = read_system(path, name)
+    check_aligned(path, system.texts, references, expected)
+    if constraints is not None:
+        asked = read_constraints(constraints, separator)
+        check_aligned(path, system.texts, constraints, asked)
+        system = replace(system, constraints=asked)
+    return system
+
+
+def _write(
+    report: "Report", title: str, as_json: bool, markdown: bool, latex: bool, plot: Path | None, shown: "list[Example]"
+) -> None:
+    from pointer.evaluation import report as reports
+
+    if plot is not None:
+        reports.plot(report, plot)
+        print(f"pointer: wrote {plot}", file=sys.stderr)
+    if as_json:
+        found = report.to_dict()
+        if shown:
+            found["examples"] = [one._asdict() for one in shown]
+        print(json.dumps(found, indent=2, ensure_ascii=False))
+    elif latex:
+        print("\n\n".join([report.table(title).latex(), *([reports.examples_latex(shown)] if shown else [])]))
+    elif markdown:
+        table = report.table(title) if len(report.systems) > 1 else report.transposed()
+        signatures = "\n".join(f"- `{signature}`" for signature in report.signatures())
+        examples = [reports.examples_markdown(shown)] if shown else []
+        print("\n\n".join([table.markdown(), " ".join(report.notes()), signatures, *examples]))
+    else:
+        show_table(report.transposed())
+        print(" ".join(report.notes()))
+        _show_examples(shown)
+
+
+def _show_examples(shown: "list[Example]") -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    for one in shown:
+        console.print(f"\nline {one.line}: {', '.join(one.constraints)}", style="dim", markup=False)
+        for name, text in one.marked("\0", "\1").items():
+            line = Text(f"{name}: ", "dim")
+            for part in re.split("(\0[^\1]*\1)", text):
+                line.append(part.strip("\0\1"), "bold cyan" if part.startswith("\0") else "default")
+            console.print(line)

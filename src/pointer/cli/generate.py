@@ -1,0 +1,109 @@
+"""The command that everything is for: generate."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pointer.cli.shared import Json, Reporter, Seed, bar, draw_stages
+from pointer.errors import UsageError
+
+if TYPE_CHECKING:
+    from pointer.decoding.bulk import Asked
+    from pointer.decoding.generator import Generation
+    from pointer.prepare.corpus import Skipped
+
+
+def generate(
+    constraints: Annotated[
+        list[str] | None,
+        typer.Argument(help="Words and phrases, or one string with ; between.", show_default=False),
+    ] = None,
+    model: Annotated[str, typer.Option(help="Embedded model, folder or Hub id.")] = "wiki",
+    file: Annotated[str | None, typer.Option("-f", "--file", help="A list of constraints a line; - is stdin.")] = None,
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="Write jsonl here; goes on where it stopped.")] = None,
+    separator: Annotated[str, typer.Option(help="What stands between constraints in one string.")] = ";",
+    decoding: Annotated[str, typer.Option(help="greedy, sample or beam.")] = "greedy",
+    preset: Annotated[str, typer.Option(help="default, plain, paper or released.")] = "default",
+    n: Annotated[int, typer.Option("-n", help="Texts for each list (sample, beam).")] = 1,
+    seed: Seed = 0,
+    temperature: Annotated[float, typer.Option(help="Of sampling.")] = 1.0,
+    top_k: Annotated[int, typer.Option(help="Of sampling; 0 for all.")] = 0,
+    top_p: Annotated[float, typer.Option(help="Of sampling.")] = 1.0,
+    width: Annotated[int, typer.Option(help="Of beam search.")] = 4,
+    blocks: Annotated[int, typer.Option(help="Of beam search: rounds a stage; 0 for one gap at a time.")] = 2,
+    length: Annotated[int | None, typer.Option(help="About how many words.")] = None,
+    noi_offset: Annotated[float, typer.Option(help="Above 0 shorter, below 0 longer.")] = 0.0,
+    repetition_penalty: Annotated[float | None, typer.Option(help="Against words that are already there.")] = None,
+    max_stages: Annotated[int, typer.Option(help="Stages after which to stop.")] = 12,
+    max_length: Annotated[int, typer.Option(help="Tokens at which the text stops growing.")] = 128,
+    lock_start: Annotated[bool, typer.Option("--lock-start", help="Nothing before the first constraint.")] = False,
+    lock_end: Annotated[bool, typer.Option("--lock-end", help="Nothing after the last constraint.")] = False,
+    ban: Annotated[list[str] | None, typer.Option(help="A word that must not be inserted; may be repeated.")] = None,
+    batch_size: Annotated[int, typer.Option(help="Lists that are decoded together.")] = 64,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, ...; the best there is if left out.")] = None,
+    dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
+    threads: Annotated[int | None, typer.Option(help="CPU threads.")] = None,
+    show_stages: Annotated[bool, typer.Option("--show-stages", help="Show how the text grows.")] = False,
+    html: Annotated[Path | None, typer.Option(help="Also draw the stages into this HTML file.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Write a text around words and phrases: all of them come back, in order."""
+    from pointer.decoding.options import Options
+
+    if bool(constraints) == (file is not None):
+        raise UsageError("Expected constraints or --file, found both or neither.", "Give one of them.")
+    options = Options(
+        decoding, preset, n, seed, temperature, top_k, top_p, width, blocks, max_stages, max_length, length, noi_offset,
+        repetition_penalty, lock_start, lock_end, tuple(word.lower() for word in ban or ()),
+    )  # fmt: skip
+    from pointer.decoding.bulk import Asked, ResultFile, generate_lines, read_lists, records
+    from pointer.decoding.generator import Pointer
+
+    asked = _asked(constraints or [], separator) if constraints else read_lists(str(file), separator)
+    pointer = Pointer.from_pretrained(model, device, dtype, threads)
+    results = ResultFile(out, pointer, options) if out is not None else None
+    report = Reporter()
+    with bar() as progress:
+        rest = (one for one in asked if not isinstance(one, Asked) or results is None or one.line > results.done)
+        for done, written in enumerate(generate_lines(pointer, rest, options, batch_size, report), 1):
+            best = written.found[0]
+            if best.missing:
+                print(f"pointer: line {written.asked.line}: lost {', '.join(best.missing)}", file=sys.stderr)
+            if results is not None:
+                results.add(written)
+                progress("generating", done, None)
+            elif as_json:
+                for record in records(pointer, written, options):
+                    print(json.dumps(record, ensure_ascii=False))
+            else:
+                _show(written.found, show_stages)
+            if html is not None:
+                draw_stages(best.stages, best.text, html)
+    report.rest()
+    if report.counts and constraints:
+        raise typer.Exit(1)
+
+
+def _asked(constraints: list[str], separator: str) -> "Iterator[Asked | Skipped]":
+    from pointer.decoding.bulk import Asked
+    from pointer.decoding.constraints import parse
+
+    if len(constraints) == 1 and separator not in constraints[0] and " " in constraints[0].strip():
+        hint = f'for several constraints give several arguments, or put "{separator}" between them'
+        print(f"pointer: one phrase of {len(constraints[0].split())} words; {hint}.", file=sys.stderr)
+    yield Asked(1, parse(constraints[0] if len(constraints) == 1 else constraints, separator))
+
+
+def _show(found: "list[Generation]", show_stages: bool) -> None:
+    from rich.console import Console
+
+    from pointer.picture import stage_table
+
+    for generation in found:
+        if show_stages:
+            Console().print(stage_table(generation.stages))
+        print(generation.text)

@@ -1,0 +1,45 @@
+"""The command that answers over HTTP: serve."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def serve(
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Embedded model, folder or Hub id; may be repeated, the first is the default. [all embedded]"
+        ),
+    ] = None,
+    host: Annotated[
+        str,
+        typer.Option(help="Where to listen. Loopback, as anybody who reaches the server can use it: it has no TLS."),
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0 for any that is free.")] = 8000,
+    workers: Annotated[int, typer.Option(min=1, help="Processes; each opens the models.")] = 1,
+    api_key_file: Annotated[Path | None, typer.Option(help="Only for holders of a key; one key a line.")] = None,
+    allow_origin: Annotated[
+        list[str] | None, typer.Option(help="A site whose pages may call the API from a browser; may be repeated.")
+    ] = None,
+    threads: Annotated[int | None, typer.Option(help="CPU threads of a process; all cores are shared out.")] = None,
+) -> None:
+    """Answer over HTTP: a page for people, an API for programs, docs at /docs. Ctrl-C ends it."""
+    from pointer.serving.keys import read_keys
+
+    keys = read_keys(api_key_file) if api_key_file else ()
+    from pointer.serving.limits import Settings
+    from pointer.serving.server import Plan, embedded_models, served_names
+    from pointer.serving.server import serve as run
+
+    shared = threads or (max(1, (os.cpu_count() or 1) // workers) if workers > 1 else None)
+    names = served_names(model or embedded_models())
+    plan = Plan(names, Settings(keys=keys, origins=tuple(allow_origin or ())), shared)
+
+    def announce(address: str) -> None:
+        print(f"pointer: serving {', '.join(names)} at {address}", file=sys.stderr, flush=True)
+
+    run(plan, host, port, workers, announce)

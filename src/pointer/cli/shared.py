@@ -1,0 +1,90 @@
+"""What the commands share: options that mean the same everywhere, the bar and the reports."""
+
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pointer.evaluation.table import Table
+    from pointer.picture import Token
+    from pointer.prepare.corpus import Skipped
+    from pointer.prepare.shards import Progress
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+Importance = Annotated[
+    str, typer.Option(help="Parts of the importance score, by commas: tfidf, pos, yake; or none (interleaved masking).")
+]
+Tagger = Annotated[str, typer.Option(help="Part-of-speech tagger: perceptron (English) or spacy:MODEL.")]
+Language = Annotated[str, typer.Option(help="Language of the stop words, two letters.")]
+Skeleton = Annotated[str, typer.Option(help="What stage 0 holds: importance, keywords, or mixed.")]
+Seed = Annotated[int, typer.Option(help="Seed of all random draws.")]
+
+
+class Reporter:
+    """Tells about skipped lines: the first few of each kind, the others as a number."""
+
+    most = 5
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+
+    def __call__(self, skipped: "Skipped") -> None:
+        self.counts[skipped.reason] += 1
+        if self.counts[skipped.reason] <= self.most:
+            print(f"pointer: {skipped}", file=sys.stderr)
+
+    def rest(self) -> None:
+        for reason, count in self.counts.items():
+            if count > self.most:
+                print(f"pointer: {count - self.most:,} more like the last: {reason}.", file=sys.stderr)
+
+
+@contextmanager
+def bar() -> "Iterator[Progress]":
+    """A progress bar on stderr if that is a terminal, one task a phase."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        tasks: dict[str, Any] = {}
+
+        def progress(phase: str, done: int, total: int | None) -> None:
+            if phase not in tasks:
+                tasks[phase] = bar.add_task(phase, total=total)
+            bar.update(tasks[phase], completed=done, total=total)
+
+        yield progress
+
+
+def draw_stages(stages: "Sequence[Sequence[Token]]", title: str, html: Path) -> None:
+    from pointer.picture import stage_page
+    from pointer.storage import write_whole
+
+    write_whole(html, stage_page(stages, title).encode())
+    print(f"pointer: wrote {html}", file=sys.stderr)
+
+
+def show_table(table: "Table") -> None:
+    """A table of results on the terminal."""
+    from rich.console import Console
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    grid = Grid(box=None, pad_edge=False)
+    for number, column in enumerate(table.columns):
+        grid.add_column(column, justify="right" if number else "left")
+    for row in table.rows:
+        grid.add_row(*(Text(cell.text, "bold" if cell.bold else "") for cell in row))
+    console = Console(highlight=False)
+    if table.title:
+        console.print(Text(table.title, "bold"))
+    console.print(grid)

@@ -1,0 +1,103 @@
+"""Commands round models: train, convert, info."""
+
+import json
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pointer.cli.shared import Json
+
+
+def train(
+    data: Annotated[Path, typer.Argument(help="A folder that `pointer prepare` made.")],
+    init: Annotated[str, typer.Option(help="Embedded model, folder or Hub id; from scratch: tiny, mini, base, large.")],
+    out: Annotated[Path, typer.Option(help="The folder of the run, to make or to go on with.")],
+    preset: Annotated[str, typer.Option(help="small (little compute) or paper; what follows changes it.")] = "small",
+    validation: Annotated[Path | None, typer.Option(help="Data to validate on; else some is held out.")] = None,
+    about: Annotated[str, typer.Option(help="For the model card: what the data is, under which licence.")] = "",
+    epochs: Annotated[float | None, typer.Option(help="Budget: passes over the data.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Budget: optimizer steps.")] = None,
+    tokens: Annotated[int | None, typer.Option(help="Budget: tokens of training inputs.")] = None,
+    minutes: Annotated[float | None, typer.Option(help="Budget: time on the clock.")] = None,
+    patience: Annotated[int | None, typer.Option(help="Stop after so many validations without progress.")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="The highest learning rate.")] = None,
+    warmup_steps: Annotated[int | None, typer.Option(help="Steps until it is reached.")] = None,
+    decay: Annotated[str | None, typer.Option(help="How it falls afterwards: none, linear.")] = None,
+    weight_decay: Annotated[float | None, typer.Option(help="Decoupled weight decay.")] = None,
+    clip: Annotated[float | None, typer.Option(help="The largest norm of the gradient.")] = None,
+    dropout: Annotated[float | None, typer.Option(help="In the place of the checkpoint's.")] = None,
+    batch_tokens: Annotated[int | None, typer.Option(help="Positions of a batch.")] = None,
+    accumulate: Annotated[int | None, typer.Option(help="Batches of each process that make a step.")] = None,
+    skeleton: Annotated[str | None, typer.Option(help="Stage 0: prepared; drawn: importance, keywords, mixed.")] = None,
+    keywords: Annotated[tuple[int, int] | None, typer.Option(help="Fewest and most words of a skeleton.")] = None,
+    closing_share: Annotated[float | None, typer.Option(help="Share of closing pairs to train on.")] = None,
+    positions: Annotated[int | None, typer.Option(help="The longest input of the model.")] = None,
+    evaluate_every: Annotated[int | None, typer.Option(help="Steps between validations.")] = None,
+    validation_rows: Annotated[int | None, typer.Option(help="Texts to validate on.")] = None,
+    save_every: Annotated[int | None, typer.Option(help="Steps between checkpoints.")] = None,
+    log_every: Annotated[int | None, typer.Option(help="Steps between lines of metrics.jsonl.")] = None,
+    half: Annotated[bool | None, typer.Option("--half", help="Store the best checkpoint in float16.")] = None,
+    precision: Annotated[str | None, typer.Option(help="Mixed precision on a GPU: no, fp16, bf16.")] = None,
+    gradient_checkpointing: Annotated[
+        bool | None, typer.Option("--gradient-checkpointing", help="Less memory, more time.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of all random draws.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Train a model on prepared data: pre-training and fine-tuning alike.
+
+    Killed at any moment, the same command goes on from the last checkpoint as if nothing had happened. Many GPUs:
+    `accelerate launch -m pointer train ...`
+    """
+    given = {name: value for name, value in locals().items() if value is not None}
+    from dataclasses import asdict, fields
+
+    from pointer.settings import TrainingSettings
+
+    names = [field.name for field in fields(TrainingSettings)]
+    settings = TrainingSettings.preset(preset, **{name: given[name] for name in names if name in given})
+    from pointer.training import train as run
+
+    outcome = run(data, out, settings, init, validation, about)
+    if int(os.environ.get("RANK", "0")):  # one process of many speaks for all
+        return
+    if as_json:
+        print(json.dumps(asdict(outcome), indent=2))
+        return
+    print(
+        f"{out}: {outcome.reason} after {outcome.step:,} steps and {outcome.tokens:,} tokens; validation loss "
+        f"{outcome.validation['loss']:.4f}; {outcome.real_share:.1%} of the positions computed were real tokens"
+    )
+
+
+def convert(
+    released: Annotated[Path, typer.Argument(help="The folder of a checkpoint that the paper's authors released.")],
+    out: Annotated[Path, typer.Argument(help="The folder to write.")],
+) -> None:
+    """Turn a checkpoint of the authors' 2020 release into one of ours, without executing its pickle."""
+    from pointer.model import convert_released
+
+    model = convert_released(released, out)
+    print(f"{out}: {model.num_parameters():,} parameters, {model.config.vocab_size:,} vocabulary entries")
+
+
+def info(as_json: Json = False) -> None:
+    """Print versions, device, threads, embedded models, and which optional parts are present."""
+    from rich.console import Console
+
+    from pointer.information import gather
+
+    found = gather()
+    if as_json:
+        print(json.dumps(found, indent=2))
+        return
+    console = Console(highlight=False, soft_wrap=True)
+    for title, value in found.items():
+        if isinstance(value, dict):
+            console.print(f"{title}:")
+            for name, state in value.items():
+                console.print(f"  {name:14} {state}")
+        else:
+            console.print(f"{title + ':':16} {', '.join(value) or 'none' if isinstance(value, list) else value}")

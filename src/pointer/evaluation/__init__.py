@@ -1,0 +1,1 @@
+"""Evaluation: what systems wrote, beside what people wrote, in numbers that carry their signatures."""

@@ -1,0 +1,362 @@
+"""Making a study: which texts are compared, who judges which pair, in what order and on which side each text stands.
+
+A study is a folder. `study.json` says everything but who may judge and is the same whenever the same files, settings
+and seed are given; `judges.json` has the judges' secret tokens; `answers.sqlite` comes when judging begins. Whatever
+is read afterwards, by the server or the report, is read from there and not from the systems' files.
+"""
+
+import json
+import platform
+import random
+import re
+import secrets
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pointer import __version__
+from pointer.errors import DataError, UsageError
+from pointer.evaluation.outputs import check_aligned, named_file, read_system
+from pointer.storage import file_hash, full_disk_explained, write_whole
+
+if TYPE_CHECKING:
+    from pointer.evaluation.outputs import System
+
+FORMAT = 1
+HUMAN = "human"
+"""What the text that people wrote is called in tables."""
+QUESTIONS = {
+    "semantics": "A and B, which is more semantically meaningful and consistent?",
+    "fluency": "A and B, which is more grammatical and fluent?",
+    "informativeness": "A and B, which is more informative?",
+}
+"""The paper's questions, in its words."""
+PAIRS_PER_CHECK = 20
+FEWEST_CHECKS = 2
+FEWEST_WORDS = 8
+"""Of a text that makes an attention check: half of fewer words could still be a fine text."""
+_PLAIN_TEXT = re.compile(r"\.txt(\.(gz|xz|zst))?$", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class StudySettings:
+    """What a study asks for."""
+
+    questions: tuple[str, ...] = tuple(QUESTIONS)
+    """Names of the paper's questions."""
+    samples: int = 400
+    """Lines of the files that are drawn; every comparison is made on all of them."""
+    judges: int = 5
+    """Judges of each pair."""
+    panel: int | None = None
+    """People who share the work; as many as `judges` if None."""
+    checks: int | None = None
+    """Attention checks for each person; if None one for every 20 pairs, at least 2."""
+    seed: int = 0
+    """Seed of all random draws."""
+
+    def __post_init__(self) -> None:
+        for name in self.questions:
+            if name not in QUESTIONS or self.questions.count(name) > 1:
+                found = f'"{name}" twice' if name in QUESTIONS else f'"{name}"'
+                raise UsageError(f"questions: expected some of {', '.join(QUESTIONS)}, found {found}.", "Correct it.")
+        if not self.questions:
+            raise UsageError("questions: expected at least one, found none.", f"There are {', '.join(QUESTIONS)}.")
+        for name, least in (("samples", 1), ("judges", 1), ("panel", 1), ("checks", 0)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise UsageError(f"{name}: expected a number from {least}, found {value}.", "Correct it.")
+        if self.panel is not None and self.panel < self.judges:
+            raise UsageError(
+                f"panel: expected at least {self.judges} people, so that each pair can have that many judges, "
+                f"found {self.panel}.",
+                "Raise --panel or lower --judges.",
+            )
+
+
+class Item(NamedTuple):
+    """Two texts to compare. In an attention check A is a whole text and B its debris, so A is the right answer."""
+
+    line: int
+    """Of the systems' files, from 1."""
+    constraints: tuple[str, ...]
+    a: str
+    """The system that wrote `text_a`."""
+    b: str
+    text_a: str
+    text_b: str
+    check: bool = False
+
+
+class Showing(NamedTuple):
+    """An item as one judge gets to see it."""
+
+    item: int
+    swapped: bool
+    """B's text is the one that stands first, as "A" on the page."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """All pairs, and for every judge the sheet of pairs in the order in which they come."""
+
+    settings: StudySettings
+    questions: dict[str, str]
+    """Name and wording."""
+    items: tuple[Item, ...]
+    sheets: tuple[tuple[Showing, ...], ...]
+    sources: tuple[dict[str, Any], ...] = ()
+    """Name, file, hash and number of texts of every system."""
+    versions: dict[str, str] = field(default_factory=lambda: {"pointer": __version__, "python": _python()})
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """The systems that are compared, in the order of the files."""
+        return list(dict.fromkeys((item.a, item.b) for item in self.items if not item.check))
+
+    def to_json(self) -> bytes:
+        """The content of `study.json`."""
+        content = {"format": FORMAT} | asdict(self)
+        content["items"] = [item._asdict() for item in self.items]
+        content["sheets"] = [[[showing.item, showing.swapped] for showing in sheet] for sheet in self.sheets]
+        return (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode()
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of all of it, which the answers carry too."""
+        return sha256(self.to_json()).hexdigest()
+
+    @staticmethod
+    def from_json(content: bytes) -> "Study":
+        """The study that `to_json` wrote; ValueError, KeyError or TypeError if it is none."""
+        found = json.loads(content)
+        if found.pop("format") != FORMAT:
+            raise ValueError("another format")
+        settings = found["settings"] | {"questions": tuple(found["settings"]["questions"])}
+        items = (item | {"constraints": tuple(item["constraints"])} for item in found["items"])
+        return Study(
+            StudySettings(**settings),
+            found["questions"],
+            tuple(Item(**item) for item in items),
+            tuple(tuple(Showing(*showing) for showing in sheet) for sheet in found["sheets"]),
+            tuple(found["sources"]),
+            found["versions"],
+        )
+
+
+def _python() -> str:
+    return platform.python_version()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Drawing: from texts to sheets, nothing but the seed decides.
+
+
+def draw_study(systems: Sequence["System"], human: "System | None", settings: StudySettings) -> Study:
+    """Compare the first system with every other one and with the human text, on lines drawn at random."""
+    others = [*systems[1:], *([human] if human else [])]
+    constraints = _check_texts([*systems[:1], *others])
+    first = systems[0]
+    texts = len(first.texts)
+    if settings.samples > texts:
+        raise UsageError(
+            f"samples: expected at most {texts:,}, as {first.name} ends at line {texts:,}, found {settings.samples:,}.",
+            f"Give --samples {texts} or fewer, or files with more texts.",
+        )
+    rng = random.Random(settings.seed)
+    lines = sorted(rng.sample(range(texts), settings.samples))
+    pairs = [
+        Item(line + 1, constraints[line], first.name, other.name, first.texts[line], other.texts[line])
+        for other in others
+        for line in lines
+    ]
+    panel = settings.panel or settings.judges
+    shares = assign(len(pairs), settings.judges, panel, rng)
+    checks = _draw_checks(human or first, constraints, lines, max(map(len, shares)), settings.checks, rng)
+    numbers = range(len(pairs), len(pairs) + len(checks))
+    return Study(
+        replace(settings, panel=panel, checks=len(checks)),
+        {name: QUESTIONS[name] for name in settings.questions},
+        (*pairs, *checks),
+        tuple(_sheet(share, numbers, rng) for share in shares),
+    )
+
+
+def _check_texts(systems: Sequence["System"]) -> tuple[tuple[str, ...], ...]:
+    """The constraints of every line, once it is clear that all systems wrote their texts for them."""
+    if len(systems) < 2:
+        raise UsageError("Expected at least two files to compare, found one.", "Add a system, or the human text.")
+    names = [system.name for system in systems]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise UsageError(f'Expected systems with different names, found "{twice}" twice.', "Name them: NAME=FILE.")
+    given = [system for system in systems if system.constraints is not None]
+    if not given:
+        raise DataError(
+            f"{systems[0].name}, line 1: expected constraints, found none; no other file has them for every line.",
+            "Give at least one file that `pointer generate -o` wrote.",
+        )
+    expected = given[0].constraints or ()
+    for system in given:
+        for line, (one, other) in enumerate(zip(expected, system.constraints or (), strict=False), 1):
+            if not one:
+                raise DataError(f"{given[0].name}, line {line:,}: expected constraints, found none.", "Add them.")
+            if [word.casefold() for word in one] != [word.casefold() for word in other]:
+                raise DataError(
+                    f"Line {line:,}: expected the same constraints of all systems, found {'; '.join(one)} in "
+                    f"{given[0].name} and {'; '.join(other)} in {system.name}.",
+                    "Give files that belong together.",
+                )
+    return expected
+
+
+def assign(items: int, judges: int, panel: int, rng: random.Random) -> list[list[int]]:
+    """For each person of the panel the items to judge: every item has as many judges, every person as much to do.
+
+    Each item goes to those who have least so far, chance decides among equals; so loads never differ by more than one.
+
+    >>> assign(4, 2, 4, random.Random(0))
+    [[1, 2], [1, 3], [0, 3], [0, 2]]
+    """
+    shares: list[list[int]] = [[] for _ in range(panel)]
+    for item in range(items):
+        for share in sorted(shares, key=lambda share: (len(share), rng.random()))[:judges]:
+            share.append(item)
+    return shares
+
+
+def _draw_checks(
+    source: "System",
+    constraints: Sequence[tuple[str, ...]],
+    drawn: Sequence[int],
+    load: int,
+    wanted: int | None,
+    rng: random.Random,
+) -> list[Item]:
+    """Texts beside half of their words in disorder; from lines that are not judged otherwise, as long as there are."""
+    usable = [line for line, text in enumerate(source.texts) if len(text.split()) >= FEWEST_WORDS]
+    fresh = sorted(set(usable) - set(drawn))
+    number = min(max(FEWEST_CHECKS, load // PAIRS_PER_CHECK), len(usable)) if wanted is None else wanted
+    if number > len(usable):
+        raise UsageError(
+            f"checks: expected at most {len(usable):,}, the texts of {source.name} with {FEWEST_WORDS} words or more, "
+            f"found {number:,}.",
+            "Lower --checks.",
+        )
+    lines = rng.sample(fresh, min(number, len(fresh)))
+    lines += rng.sample(sorted(set(usable) - set(lines)), number - len(lines))
+    return [
+        Item(line + 1, constraints[line], "whole", "debris", text, _debris(text, rng), check=True)
+        for line, text in ((line, source.texts[line]) for line in lines)
+    ]
+
+
+def _debris(text: str, rng: random.Random) -> str:
+    """Less fluent, less meaningful and less informative than the text for certain: half its words, in disorder."""
+    words = text.split()
+    return " ".join(rng.sample(words, len(words) // 2))
+
+
+def _sheet(share: Sequence[int], checks: Sequence[int], rng: random.Random) -> tuple[Showing, ...]:
+    """A person's pairs and all attention checks in random order, half of either kind with the sides exchanged."""
+    showings = [
+        Showing(item, swapped)
+        for items in (share, checks)
+        for item, swapped in zip(items, _halves(len(items), rng), strict=True)
+    ]
+    rng.shuffle(showings)
+    return tuple(showings)
+
+
+def _halves(number: int, rng: random.Random) -> list[bool]:
+    start = rng.randrange(2)
+    sides = [(start + i) % 2 == 1 for i in range(number)]
+    rng.shuffle(sides)
+    return sides
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Folders
+
+
+def new_study(files: Sequence[str], out: Path, settings: StudySettings, human: str | None = None) -> Study:
+    """Draw a study from files of texts (each `FILE` or `NAME=FILE`) and write it to a new folder.
+
+    The first file is compared with all others. Without `human`, a plain text file (`.txt`, compressed or not) that is
+    given last is the human text.
+    """
+    if (out / "study.json").exists() or (out / "answers.sqlite").exists():
+        raise UsageError(f"out: expected a new folder, found a study in {out}.", "Choose another folder.")
+    if out.exists() and not out.is_dir():
+        raise UsageError(f"out: expected a folder, found a file at {out}.", "Choose another name.")
+    named = [_named(file) for file in files]
+    if human is not None:
+        named.append(_named(human))
+    has_human = human is not None or (len(named) > 1 and bool(_PLAIN_TEXT.search(named[-1][1])))
+    if has_human:
+        named[-1] = (named[-1][0] or HUMAN, named[-1][1])
+    systems = [read_system(path, name) for name, path in named]
+    for (_, path), system in zip(named, systems, strict=True):
+        check_aligned(path, system.texts, named[0][1], systems[0].texts)
+    study = draw_study(systems[:-1], systems[-1], settings) if has_human else draw_study(systems, None, settings)
+    study = replace(
+        study,
+        sources=tuple(
+            {"name": system.name, "file": path, "sha256": file_hash(Path(path)), "texts": len(system.texts)}
+            for (_, path), system in zip(named, systems, strict=True)
+        ),
+    )
+    _write(study, out)
+    return study
+
+
+def _named(file: str) -> tuple[str | None, str]:
+    name, path = named_file(file)
+    if path == "-":
+        raise UsageError("Expected files, whose hashes a study records, found standard input.", "Write it to a file.")
+    return name, path
+
+
+def _write(study: Study, out: Path) -> None:
+    """Tokens first: a folder without `study.json` is no study yet, and the same command finishes it."""
+    tokens = [secrets.token_urlsafe(16) for _ in study.sheets]
+    with full_disk_explained(out):
+        out.mkdir(mode=0o700, parents=True, exist_ok=True)  # tokens and answers are nobody else's business
+    write_whole(out / "judges.json", (json.dumps({"tokens": tokens}, indent=1) + "\n").encode())
+    write_whole(out / "study.json", study.to_json())
+
+
+def open_study(folder: Path) -> Study:
+    """The study in a folder."""
+    try:
+        return Study.from_json(_read(folder / "study.json"))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(
+            f"Expected a study of format {FORMAT} in {folder / 'study.json'}, found something else.",
+            "Make it again with `pointer judge new`.",
+        ) from error
+
+
+def read_tokens(folder: Path, study: Study) -> list[str]:
+    """The secret token of every judge."""
+    try:
+        tokens = [str(token) for token in json.loads(_read(folder / "judges.json"))["tokens"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"Expected tokens in {folder / 'judges.json'}, found something else.", "Restore it.") from error
+    if len(set(tokens)) != len(study.sheets) or not all(tokens):
+        raise DataError(
+            f"Expected {len(study.sheets)} different tokens in {folder / 'judges.json'}, found {len(set(tokens))}.",
+            "Restore the file that came with the study.",
+        )
+    return tokens
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DataError(
+            f"Expected a study in {path.parent}, found no readable {path.name}.", "Make one with `pointer judge new`."
+        ) from error
