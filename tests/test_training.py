@@ -526,3 +526,15 @@ def test_recipes_use_only_options_that_exist() -> None:
             for line in text.splitlines():
                 used = line.split(f"pointer {command} ", 1)[1] if f"pointer {command} " in line else ""
                 assert {word for word in used.split() if word.startswith("--")} <= known
+
+
+def test_training_leaves_small_numbers_as_they_were() -> None:
+    """Numbers below the normal range count as zero only while a model is trained."""
+    from pointer.training import denormals_as_zero
+
+    tiny = torch.tensor([1e-310], dtype=torch.float64)
+    with denormals_as_zero():
+        flushed = bool((tiny * 1.5 == 0).item())
+    assert bool((tiny * 1.5 > 0).item())
+    assert flushed == torch.set_flush_denormal(True)  # whether this processor can do it at all
+    torch.set_flush_denormal(False)

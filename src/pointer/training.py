@@ -99,7 +99,18 @@ def train(
     `init` is a size, an embedded model, a folder or a Hub id. `about` is a paragraph for the model card: what the data
     is and under which licence. `show` draws progress on stderr.
     """
-    return _Run(data, Path(out), settings, init, validation, about, show)()
+    with denormals_as_zero():
+        return _Run(data, Path(out), settings, init, validation, about, show)()
+
+
+@contextmanager
+def denormals_as_zero() -> Iterator[None]:
+    """Numbers so small that they slow a processor down count as zero meanwhile; what comes afterwards may need them."""
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(False)
 
 
 class _Run:
@@ -403,7 +414,6 @@ def _accelerator(settings: TrainingSettings) -> "Accelerator":
         from accelerate import Accelerator
     except ImportError as error:
         raise missing_extra("Training", "accelerate", "train") from error
-    torch.set_flush_denormal(True)
     # Without a GPU, Accelerate takes the processes of torchrun for as many separate runs unless it is told this.
     many_on_cpu = int(os.environ.get("WORLD_SIZE", "1")) > 1 and not torch.cuda.is_available()
     return Accelerator(mixed_precision=settings.precision, cpu=many_on_cpu)

@@ -1,6 +1,7 @@
 """Many lists of constraints from a file, their texts to a file: a bad line costs itself only, a killed run goes on."""
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -46,30 +47,41 @@ def _json_list(text: str) -> list[str] | None:
     return found if isinstance(found, list) and all(isinstance(item, str) for item in found) else None
 
 
+class Written(NamedTuple):
+    """The texts of one line, best first."""
+
+    asked: Asked
+    found: list[Generation]
+    seconds: float
+    """Its share of the time that decoding took for all that was decoded together."""
+
+
 def generate_lines(
     pointer: Pointer,
     asked: Iterator[Asked | Skipped],
     options: Options,
     batch_size: int,
     report: Callable[[Skipped], None],
-) -> Iterator[tuple[Asked, list[Generation]]]:
+) -> Iterator[Written]:
     """The texts of every usable line, in order; what cannot be used is reported and left out."""
     waiting: list[Asked] = []
 
-    def finish() -> Iterator[tuple[Asked, list[Generation]]]:
-        given = asdict(options)
-        lists = [one.constraints for one in waiting]
+    def decode(together: list[Asked]) -> list[Written]:
+        start = time.perf_counter()
+        texts = pointer.generate_many([one.constraints for one in together], batch_size, **asdict(options))
+        seconds = (time.perf_counter() - start) / max(1, len(together))
+        return [Written(one, found, seconds) for one, found in zip(together, texts, strict=True)]
+
+    def finish() -> Iterator[Written]:
         try:
-            yield from zip(waiting, pointer.generate_many(lists, batch_size, **given), strict=True)
+            yield from decode(waiting)
         except ConstraintError:
             # Some list does not fit the model: find out which, and keep the others.
             for one in waiting:
                 try:
-                    [found] = pointer.generate_many([one.constraints], batch_size, **given)
+                    yield from decode([one])
                 except ConstraintError as error:
                     report(Skipped("input", one.line, str(error).rstrip(".")))
-                else:
-                    yield one, found
         waiting.clear()
 
     for one in asked:
@@ -90,11 +102,12 @@ def _made_by(pointer: Pointer, options: Options) -> dict[str, Any]:
     return made
 
 
-def records(pointer: Pointer, one: Asked, found: list[Generation], options: Options) -> Iterator[dict[str, Any]]:
-    """What is written for one line: each text with its constraints, and what made it."""
+def records(pointer: Pointer, written: Written, options: Options) -> Iterator[dict[str, Any]]:
+    """What is written for one line: each text with its constraints, what made it, and the time it took."""
     made = _made_by(pointer, options)
-    for rank, generation in enumerate(found):
-        yield {"line": one.line, "rank": rank} | made | generation.to_dict()
+    for rank, generation in enumerate(written.found):
+        seconds = round(written.seconds, 4)
+        yield {"line": written.asked.line, "rank": rank} | made | generation.to_dict() | {"seconds": seconds}
 
 
 class ResultFile:
@@ -132,8 +145,8 @@ class ResultFile:
         write_whole(self.path, b"".join(raw for line, raw in whole if line <= done))
         return done
 
-    def add(self, one: Asked, found: list[Generation]) -> None:
+    def add(self, written: Written) -> None:
         """Append the texts of one line."""
-        lines = [json.dumps(record, ensure_ascii=False) for record in records(self.pointer, one, found, self.options)]
+        lines = [json.dumps(record, ensure_ascii=False) for record in records(self.pointer, written, self.options)]
         with full_disk_explained(self.path), self.path.open("a", encoding="utf-8") as file:
             file.write("".join(f"{line}\n" for line in lines))

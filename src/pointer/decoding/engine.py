@@ -8,6 +8,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -86,16 +87,21 @@ class Engine:
     def run(self, growths: Sequence[Growth]) -> Iterator[list[list[Growth]]]:
         """After every stage, the candidates of every text, best first; ends when all have stopped."""
         pools = [[growth] for growth in growths]
-        while True:
-            live = [(i, growth) for i, pool in enumerate(pools) for growth in pool if not growth.stopped]
-            if not live:
-                return
-            fillings = fill(self.predict, [g.text for _, g in live], self.schedule, self.options, self.name)
-            grown: list[list[Growth]] = [[g for g in pool if g.stopped] for pool in pools]
-            for (i, growth), ways in zip(live, fillings, strict=True):
-                grown[i] += [self._grown(growth, way) for way in ways[: self._kept]] or [self._converged(growth)]
-            pools = [_best(pool, self._kept) for pool in grown]
+        while not all(map(has_stopped, pools)):
+            pools = self.advance(pools)
             yield pools
+
+    def advance(self, pools: Sequence[list[Growth]]) -> list[list[Growth]]:
+        """The candidates of every text one stage later, best first; what has stopped stays as it is.
+
+        Texts know nothing of each other, so from one stage to the next some may be left out and others added.
+        """
+        live = [(i, growth) for i, pool in enumerate(pools) for growth in pool if not growth.stopped]
+        fillings = fill(self.predict, [g.text for _, g in live], self.schedule, self.options, self.name)
+        grown: list[list[Growth]] = [[g for g in pool if g.stopped] for pool in pools]
+        for (i, growth), ways in zip(live, fillings, strict=True):
+            grown[i] += [self._grown(growth, way) for way in ways[: self._kept]] or [self._converged(growth)]
+        return [_best(pool, self._kept) for pool in grown]
 
     def finish(self, growths: Sequence[Growth]) -> list[list[Growth]]:
         """The finished candidates of every text, best first."""
@@ -103,6 +109,11 @@ class Engine:
         for after_stage in self.run(growths):
             pools = after_stage
         return pools
+
+    @cached_property
+    def kind(self) -> Options:
+        """Engines of one kind can grow each other's texts: all options but the seed, which is in the texts."""
+        return replace(self.options, seed=0)
 
     @property
     def _kept(self) -> int:
@@ -137,6 +148,11 @@ class Engine:
         marks = np.zeros(len(tokens), bool) if new is None else new
         parts = zip(tokens.ids.tolist(), tokens.owner.tolist(), marks.tolist(), strict=True)
         return tuple(Token(self.vocabulary.tokens[i], mark) for i, owner, mark in parts if owner != FRAME)
+
+
+def has_stopped(pool: Sequence[Growth]) -> bool:
+    """Are all candidates of a text done?"""
+    return all(growth.stopped for growth in pool)
 
 
 def _best(pool: list[Growth], kept: int) -> list[Growth]:

@@ -2,19 +2,22 @@
 
 import gzip
 import json
+from collections import abc
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
-from pointer.decoding.constraints import parse
+from pointer.decoding.constraints import FRAME, INSERTED, Tokens, first_stage, parse
 from pointer.decoding.engine import Engine, Growth, Stage
 from pointer.decoding.options import Options
-from pointer.decoding.released import LENGTH, decode_released
+from pointer.decoding.released import LENGTH, decode_released, released_text
 from pointer.decoding.schedule import Preset, Schedule
-from pointer.decoding.search import Predict
+from pointer.decoding.search import Predict, Text
 from pointer.errors import UsageError
 from pointer.model import InsertionTransformer
 from pointer.picture import Token
@@ -49,7 +52,21 @@ class Generation:
     def to_dict(self) -> dict[str, Any]:
         """The generation for programs."""
         stages = [[{"token": text, "new": new} for text, new in stage] for stage in self.stages]
-        return asdict(self) | {"stages": stages}
+        return {field.name: getattr(self, field.name) for field in fields(self)} | {"stages": stages}
+
+
+class Wanted(NamedTuple):
+    """What a plan asks for: these texts, finished as this engine would."""
+
+    engine: Engine
+    growths: list[Growth]
+
+
+Plan: TypeAlias = abc.Generator[Wanted, list[list[Growth]], list[Generation]]
+"""How the texts of one list come about: asks for growths, is sent their finished candidates, returns the texts.
+
+Whoever follows plans decides which share a batch: `generate_many` has all at hand, a server gets them one by one.
+"""
 
 
 class Generator(Protocol):
@@ -152,58 +169,97 @@ class Pointer:
             raise UsageError("stream: expected one text, no length and no preset released.", "Use generate_many.")
         engine = self._engine(chosen)
         growth = engine.start(parse(constraints))
-        yield self._finished(growth)
+        yield self.written(growth)
         for [pool] in engine.run([growth]):
-            yield self._finished(pool[0])
+            yield self.written(pool[0])
+
+    def plan(self, constraints: tuple[str, ...], options: Options) -> Plan:
+        """How to get the texts of one list, best first."""
+        if options.preset == "released":
+            return [self._released(constraints, options)]
+        if options.length is not None:
+            return (yield from self._of_length(constraints, options, options.length))
+        if options.decoding == "sample":
+            return (yield from self._samples(constraints, options))
+        engine = self._engine(options)
+        [pool] = yield Wanted(engine, [engine.start(constraints)])
+        return [self.written(growth) for growth in pool]
 
     def _generate(self, lists: list[tuple[str, ...]], options: Options) -> list[list[Generation]]:
-        if options.preset == "released":
-            return [[self._released(constraints, options)] for constraints in lists]
-        if options.length is not None:
-            return self._of_length(lists, options, options.length)
-        if options.decoding == "sample":
-            return self._samples(lists, options)
-        engine = self._engine(options)
-        pools = engine.finish([engine.start(constraints) for constraints in lists])
-        return [[self._finished(growth) for growth in pool] for pool in pools]
+        """Follow the plans of all lists; what they want of engines of one kind grows together."""
+        plans = [self.plan(constraints, options) for constraints in lists]
+        answers: dict[int, Any] = dict.fromkeys(range(len(lists)))
+        results: dict[int, list[Generation]] = {}
+        while answers:
+            wanted: dict[Options, dict[int, Wanted]] = {}
+            for i, answer in answers.items():
+                try:
+                    want = plans[i].send(answer)
+                    wanted.setdefault(want.engine.kind, {})[i] = want
+                except StopIteration as end:
+                    results[i] = end.value
+            answers = {}
+            for together in wanted.values():
+                engine = next(iter(together.values())).engine
+                pools = iter(engine.finish([growth for want in together.values() for growth in want.growths]))
+                answers |= {i: [next(pools) for _ in want.growths] for i, want in together.items()}
+        return [results[i] for i in range(len(lists))]
 
-    def _samples(self, lists: list[tuple[str, ...]], options: Options) -> list[list[Generation]]:
-        """`n` different texts for each list; where the model has no more to say after some tries, fewer."""
+    def _samples(self, constraints: tuple[str, ...], options: Options) -> Plan:
+        """`n` different texts; where the model has no more to say after some tries, fewer."""
         engine = self._engine(options)
-        found: list[dict[str, Generation]] = [{} for _ in lists]
+        found: dict[str, Generation] = {}
         for attempt in range(4):
-            wanted = [(i, attempt * options.n + k) for i in range(len(lists)) for k in range(options.n - len(found[i]))]
-            pools = engine.finish([engine.start(lists[i], number) for i, number in wanted])
-            for (i, _), [growth] in zip(wanted, pools, strict=True):
-                generation = self._finished(growth)
-                found[i].setdefault(generation.text, generation)
-            if all(len(texts) == options.n for texts in found):
+            numbers = range(attempt * options.n, (attempt + 1) * options.n - len(found))
+            pools = yield Wanted(engine, [engine.start(constraints, number) for number in numbers])
+            for [growth] in pools:
+                generation = self.written(growth)
+                found.setdefault(generation.text, generation)
+            if len(found) == options.n:
                 break
-        return [sorted(texts.values(), key=lambda generation: -generation.score) for texts in found]
+        return sorted(found.values(), key=lambda generation: -generation.score)
 
-    def _of_length(self, lists: list[tuple[str, ...]], options: Options, words: int) -> list[list[Generation]]:
-        """Bisect the `[NOI]` offset for every list; keep the texts that come nearest to the length."""
-        low, high = [-12.0] * len(lists), [12.0] * len(lists)
-        best: list[list[Generation]] = [[] for _ in lists]
+    def _of_length(self, constraints: tuple[str, ...], options: Options, words: int) -> Plan:
+        """Bisect the `[NOI]` offset; keep the texts that come nearest to the length."""
+        low, high = -12.0, 12.0
+        best: list[Generation] = []
         for _ in range(LENGTH_TRIES):
-            for i, constraints in enumerate(lists):
-                offset = (low[i] + high[i]) / 2
-                tried = replace(options, length=None, noi_offset=options.noi_offset + offset)
-                [found] = self._generate([constraints], tried)
-                size = _words(found[0])
-                if not best[i] or abs(size - words) < abs(_words(best[i][0]) - words):
-                    best[i] = found
-                low[i], high[i] = (low[i], offset) if size < words else (offset, high[i])
+            offset = (low + high) / 2
+            found = yield from self.plan(
+                constraints, replace(options, length=None, noi_offset=options.noi_offset + offset)
+            )
+            size = _words(found[0])
+            if not best or abs(size - words) < abs(_words(best[0]) - words):
+                best = found
+            low, high = (low, offset) if size < words else (offset, high)
         return best
 
     def _engine(self, options: Options) -> Engine:
         schedule = Schedule(self.vocabulary, options, self.device, self.calibrated)
         return Engine(self.predict, schedule, options, self.end, self.longest, self.name)
 
-    def _finished(self, growth: Growth) -> Generation:
+    def written(self, growth: Growth) -> Generation:
+        """A text as it stands now, finished or not."""
         text, spans = write(growth.units(self.vocabulary), self.casing)
         tokens = tuple(token.text for token in growth.stages[-1])
         return Generation(text, tokens, tuple(spans), growth.stages, growth.score, growth.stopped, growth.constraints)
+
+    def drafts(self, generation: Generation) -> list[str]:
+        """The text after every stage of a generation, X^0 first."""
+        if not generation.spans:  # the authors' decoder keeps no account of what stands where
+            stages = ([self.vocabulary.id(token.text) for token in stage] for stage in generation.stages)
+            return [released_text(self.vocabulary, ids) for ids in stages]
+        born = _births(generation.stages)
+        owner = np.full(len(born), INSERTED)
+        first = first_stage(generation.constraints, self.vocabulary, self.end)
+        owner[born == 0] = first.owner[first.owner != FRAME]
+        ids = np.array([self.vocabulary.id(token) for token in generation.tokens])
+        texts = []
+        for stage in range(len(generation.stages)):
+            tokens = Tokens(ids[born <= stage], owner[born <= stage])
+            units = Growth(generation.constraints, Text(tokens, stage, b""), ()).units(self.vocabulary)
+            texts.append(write(units, self.casing)[0])
+        return texts
 
     def _released(self, constraints: tuple[str, ...], options: Options) -> Generation:
         if self.model is None:
@@ -228,6 +284,17 @@ def predictor(model: InsertionTransformer) -> Predict:
         return logits
 
     return predict
+
+
+def _births(stages: Sequence[Stage]) -> npt.NDArray[np.int64]:
+    """For every token of the last stage the stage that inserted it."""
+    born = np.zeros(len(stages[-1]), np.int64)
+    alive = np.arange(len(born))
+    for number in range(len(stages) - 1, 0, -1):
+        new = np.array([token.new for token in stages[number]], bool)
+        born[alive[new]] = number
+        alive = alive[~new]
+    return born
 
 
 def _words(generation: Generation) -> int:

@@ -6,7 +6,13 @@ from typing import Any
 from pointer.decoding.schedule import PRESETS
 from pointer.errors import UsageError
 
-DECODINGS = ("greedy", "sample", "beam")
+CHOICES = {"decoding": ("greedy", "sample", "beam"), "preset": (*PRESETS, "released")}
+RANGES: dict[str, tuple[float, float]] = {
+    "n": (1, 64), "seed": (-(2**63), 2**63 - 1), "temperature": (0.01, 100), "top_k": (0, 1_000_000),
+    "top_p": (0.0001, 1), "width": (1, 64), "blocks": (0, 8), "max_stages": (0, 64), "max_length": (3, 512),
+    "length": (1, 400), "noi_offset": (-100, 100), "repetition_penalty": (0, 100),
+}  # fmt: skip
+"""What a number may be; a seed has to fit into that of PyTorch."""
 
 
 @dataclass(frozen=True)
@@ -53,16 +59,11 @@ class Options:
     """Words that are never inserted."""
 
     def __post_init__(self) -> None:
-        ranges: dict[str, tuple[float, float]] = {
-            "n": (1, 64), "temperature": (0.01, 100), "top_k": (0, 1_000_000), "top_p": (0.0001, 1), "width": (1, 64),
-            "blocks": (0, 8), "max_stages": (0, 64), "max_length": (3, 512), "length": (1, 400),
-            "noi_offset": (-100, 100), "repetition_penalty": (0, 100),
-        }  # fmt: skip
-        for name, (low, high) in ranges.items():
+        for name, (low, high) in RANGES.items():
             value = getattr(self, name)
             if value is not None and not low <= value <= high:
                 raise UsageError(f"{name}: expected a number from {low} to {high}, found {value}.", f"Change {name}.")
-        for name, allowed in {"decoding": DECODINGS, "preset": (*PRESETS, "released")}.items():
+        for name, allowed in CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise UsageError(
                     f'{name}: expected {", ".join(allowed)}, found "{getattr(self, name)}".', "Choose one of these."

@@ -1,0 +1,349 @@
+"""How much a server can take: texts that grow together against one request at a time, and a long run with bad clients.
+
+    python benchmarks/serve.py [--model wiki] [--clients 1 8 64] [--seconds 5] [--rounds 3] [--threads 2]
+    python benchmarks/serve.py --soak 10000 [--model random]
+
+Server and clients are processes of this machine and talk over loopback. A client sends its next request when it has the
+answer to the last one. Both servers are the same program; one of them may hold a single text at a time. `--soak` sends
+good requests, malformed ones, and ones whose client leaves; it compares every answer with what the library gives, and
+watches the memory of the server. `--model random` is a small network with random weights, made for the occasion.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import random
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+
+from pointer.decoding.generator import Pointer
+from pointer.model import InsertionTransformer
+from pointer.serving.limits import Limits, Settings
+from pointer.serving.server import Plan, run
+from pointer.vocabulary import Vocabulary
+
+KEYWORDS = 4
+ASKED = 4.0
+"""By how much growing together should win at 64 clients."""
+
+
+class Connection:
+    """A client that keeps its connection, as light as can be."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.reader: asyncio.StreamReader | None = None
+        self.writer: asyncio.StreamWriter | None = None
+
+    async def send(self, path: str, body: bytes) -> None:
+        """Send a request."""
+        if self.writer is None or self.writer.is_closing():
+            self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.port, limit=1 << 22)
+        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        self.writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        await self.writer.drain()
+
+    async def receive(self) -> tuple[int, bytes]:
+        """Status and body of the answer."""
+        assert self.reader is not None
+        head = (await self.reader.readuntil(b"\r\n\r\n")).decode().lower()
+        status = int(head.split(" ", 2)[1])
+        if "transfer-encoding: chunked" not in head:
+            length = int(head.split("content-length: ", 1)[1].split("\r\n", 1)[0])
+            return status, await self.reader.readexactly(length)
+        body = b""
+        while size := int((await self.reader.readuntil(b"\r\n")).strip(), 16):
+            body += (await self.reader.readexactly(size + 2))[:-2]
+        await self.reader.readexactly(2)
+        return status, body
+
+    async def ask(self, path: str, body: bytes) -> tuple[int, bytes]:
+        """Send a request and wait for its answer."""
+        await self.send(path, body)
+        return await self.receive()
+
+    def leave(self) -> None:
+        """Close the connection, whatever is under way."""
+        if self.writer is not None:
+            self.writer.close()
+            self.writer = None
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server in a process of its own."""
+
+    port: int
+    process: psutil.Process
+
+    @property
+    def megabytes(self) -> float:
+        """Its resident memory."""
+        return float(self.process.memory_info().rss) / 2**20
+
+
+@contextlib.contextmanager
+def serving(model: str, batch: int, threads: int) -> Iterator[Server]:
+    """Start a server whose texts grow together up to `batch`."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, __file__, "--serve", str(port), "--model", model, "--batch", str(batch)]
+    process = subprocess.Popen([*command, "--threads", str(threads)], stderr=subprocess.DEVNULL)
+    try:
+        asyncio.run(_ready(port))
+        yield Server(port, psutil.Process(process.pid))
+    finally:
+        process.terminate()
+        process.wait()
+
+
+async def _ready(port: int) -> None:
+    body = json.dumps({"constraints": "ready"}).encode()
+    while True:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            status, _ = await Connection(port).ask("/v1/generate", body)
+            if status == 200:
+                return
+        await asyncio.sleep(0.2)
+
+
+def serve(port: int, model: str, batch: int, threads: int) -> None:
+    """What the process of a server does."""
+    limits = Limits(batch=batch, queue=1024)
+    with socket.create_server(("127.0.0.1", port), backlog=1024) as listening:
+        run(Plan({"measured": model}, Settings(limits), threads), listening)
+
+
+def word_lists(vocabulary: Vocabulary, count: int, seed: int) -> list[list[str]]:
+    """Lists of random words of one piece."""
+    usable = [token for token in vocabulary.tokens if token.isalpha() and token.isascii() and len(token) > 3]
+    draw = random.Random(seed)
+    return [draw.sample(usable, KEYWORDS) for _ in range(count)]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Throughput
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What some clients saw."""
+
+    per_second: float
+    median: float
+    p95: float
+
+    @classmethod
+    def of(cls, times: list[float], seconds: float) -> "Measured":
+        """From the time of every answer."""
+        return cls(len(times) / seconds, statistics.median(times), statistics.quantiles(times, n=100)[94])
+
+    @classmethod
+    def middle(cls, rounds: "list[Measured]") -> "Measured":
+        """The median of several rounds, each number for itself."""
+        return cls(*(statistics.median(values) for values in zip(*map(astuple, rounds), strict=True)))
+
+
+async def load(port: int, clients: int, lists: list[list[str]], seconds: float) -> Measured:
+    """Keep so many clients busy for some seconds; requests under way at the end are waited for, and counted."""
+    bodies = [json.dumps({"constraints": constraints}).encode() for constraints in lists]
+    times: list[float] = []
+    start = time.perf_counter()
+
+    async def client(number: int) -> None:
+        connection, turn = Connection(port), 0
+        while time.perf_counter() - start < seconds:
+            began = time.perf_counter()
+            status, answer = await connection.ask("/v1/generate", bodies[(number + turn * clients) % len(bodies)])
+            assert status == 200, answer
+            times.append(time.perf_counter() - began)
+            turn += 1
+        connection.leave()
+
+    await asyncio.gather(*(client(number) for number in range(clients)))
+    return Measured.of(times, time.perf_counter() - start)
+
+
+def throughput(model: str, clients: list[int], seconds: float, rounds: int, threads: int, batch: int) -> None:
+    """The table: for so many clients, requests a second and latency, one at a time and together, taking turns."""
+    lists = word_lists(Pointer.from_pretrained(model).vocabulary, 2048, seed=0)
+    with serving(model, 1, threads) as single, serving(model, batch, threads) as together:
+        print(
+            f"model {model}, {threads} threads, {KEYWORDS} keywords, {rounds} x {seconds:g} s each; times in ms",
+            flush=True,
+        )
+        for server in (single, together):
+            asyncio.run(load(server.port, 8, lists, 1.0))
+        print("clients | one at a time: requests/s, median, p95 | together: the same | ratio | p95 ratio", flush=True)
+        for count in clients:
+            found: list[list[Measured]] = [[], []]
+            for _ in range(rounds):
+                for server, measured in zip((single, together), found, strict=True):
+                    measured.append(asyncio.run(load(server.port, count, lists, seconds)))
+            one, many = map(Measured.middle, found)
+            cells = [f"{m.per_second:8.2f} {m.median * 1e3:8.0f} {m.p95 * 1e3:8.0f}" for m in (one, many)]
+            ratio, latency = many.per_second / one.per_second, one.p95 / many.p95
+            print(f"{count:7} | {cells[0]} | {cells[1]} | {ratio:.2f}x | {latency:.2f}x", flush=True)
+            if count == 64:
+                print(f"asked: at least {ASKED:g}x at 64 clients; found {ratio:.2f}x")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Soak
+
+KINDS: list[dict[str, Any]] = [
+    {},
+    {"decoding": "sample", "seed": 3},
+    {"preset": "plain"},
+    {"decoding": "beam", "width": 2},
+]
+SHORT = {"max_stages": 4, "max_length": 32}
+MALFORMED = [b"", b"{", b"[]", b"null", b'{"constraints": 3}', b'{"constraints": ""}', b"\xff" * 50, b"a" * 70_000,
+             b'{"constraints": "a", "options": {"n": 99}}', b'{"constraints": "a", "model": "../x"}']  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Known:
+    """A request whose answer is known."""
+
+    body: bytes
+    texts: list[str]
+
+
+def known(pointer: Pointer, count: int) -> list[Known]:
+    """Requests with what the library answers."""
+    found: list[Known] = []
+    for kind in KINDS:
+        lists = word_lists(pointer.vocabulary, count, seed=len(found))
+        texts = pointer.generate_many(lists, **SHORT, **kind)
+        for constraints, generations in zip(lists, texts, strict=True):
+            body = json.dumps({"constraints": constraints, "options": SHORT | kind}).encode()
+            found.append(Known(body, [generation.text for generation in generations]))
+    return found
+
+
+def texts_of(path: str, answer: bytes) -> list[str]:
+    """The texts of an answer, streamed or not."""
+    if path.endswith("stream"):
+        answer = answer.split(b"event: done\ndata: ", 1)[1]
+    return [generation["text"] for generation in json.loads(answer)["results"][0]]
+
+
+async def soak(server: Server, expected: list[Known], requests: int, clients: int) -> tuple[Counter[str], list[float]]:
+    """Send good requests, bad ones, and ones that are given up; count what became of them, and watch the memory."""
+    counts: Counter[str] = Counter()
+    memory: list[float] = []
+
+    async def good(connection: Connection, one: Known, path: str) -> None:
+        status, answer = await connection.ask(path, one.body)
+        if status != 200:
+            counts[f"status {status}"] += 1
+        else:
+            counts["right" if texts_of(path, answer) == one.texts else "WRONG"] += 1
+
+    async def leaving(connection: Connection, one: Known, path: str, patience: float) -> None:
+        await connection.send(path, one.body)
+        await asyncio.sleep(patience)
+        connection.leave()
+        counts["left"] += 1
+
+    async def bad(connection: Connection, body: bytes) -> None:
+        status, answer = await connection.ask("/v1/generate", body)
+        shaped = set(json.loads(answer)["error"]) == {"type", "message", "hint"}
+        counts["refused" if 400 <= status < 500 and shaped else "WRONG"] += 1
+        connection.leave()
+
+    async def client(draw: random.Random) -> None:
+        connection = Connection(server.port)
+        while sum(counts.values()) < requests:
+            one, path = draw.choice(expected), draw.choice(("/v1/generate", "/v1/generate/stream"))
+            chance = draw.random()
+            if chance < 0.1:
+                await bad(connection, draw.choice(MALFORMED))
+            elif chance < 0.25:
+                await leaving(connection, one, path, draw.random() * 0.2)
+            else:
+                await good(connection, one, path)
+        connection.leave()
+
+    async for _ in _while_running(asyncio.gather(*(client(random.Random(number)) for number in range(clients)))):
+        memory.append(server.megabytes)
+    return counts, memory
+
+
+async def _while_running(work: "asyncio.Future[Any]") -> AsyncIterator[None]:
+    while not work.done():
+        yield
+        await asyncio.wait({work}, timeout=0.5)
+    work.result()
+
+
+def long_run(model: str, requests: int, clients: int, threads: int, batch: int) -> None:
+    """Soak a server, and say whether it held up."""
+    expected = known(Pointer.from_pretrained(model, threads=threads), 50)
+    with serving(model, batch, threads) as server:
+        start = time.perf_counter()
+        counts, memory = asyncio.run(soak(server, expected, requests, clients))
+        seconds = time.perf_counter() - start
+        warm = memory[len(memory) // 5 :]
+        tenth = max(1, len(warm) // 10)
+        before, after = statistics.median(warm[:tenth]), statistics.median(warm[-tenth:])
+        print(f"{sum(counts.values()):,} requests of {clients} clients in {seconds:.0f} s: {dict(counts)}")
+        print(f"memory after a fifth of the run {before:.0f} MB, at the end {after:.0f} MB: {after / before - 1:+.1%}")
+        held = not counts["WRONG"] and not any("status" in name for name in counts) and after < 1.05 * before
+        print("held up" if held else "DID NOT HOLD UP")
+
+
+@contextlib.contextmanager
+def chosen(model: str) -> Iterator[str]:
+    """The model, made first if it is to be random."""
+    if model != "random":
+        yield model
+        return
+    torch.manual_seed(0)
+    network = InsertionTransformer.start("tiny", Vocabulary.open("english"), positions=64)
+    assert network.vocabulary is not None
+    with torch.no_grad(), tempfile.TemporaryDirectory() as folder:
+        network.cls.predictions.bias.normal_(0, 2)
+        network.cls.predictions.bias[network.vocabulary.noi] = 8.0
+        network.save_pretrained(Path(folder) / "random")
+        yield str(Path(folder) / "random")
+
+
+def main() -> None:
+    """Print the table, or what became of a long run."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="wiki")
+    parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 64])
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--batch", type=int, default=Limits().batch)
+    parser.add_argument("--soak", type=int, default=0, metavar="REQUESTS")
+    parser.add_argument("--serve", type=int, default=0, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.serve:
+        serve(options.serve, options.model, options.batch, options.threads)
+        return
+    with chosen(options.model) as model:
+        if options.soak:
+            long_run(model, options.soak, max(options.clients), options.threads, options.batch)
+        else:
+            throughput(model, options.clients, options.seconds, options.rounds, options.threads, options.batch)
+
+
+if __name__ == "__main__":
+    main()

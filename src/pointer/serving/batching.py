@@ -1,0 +1,315 @@
+"""Many callers, one model: their texts grow together, stage by stage, in one thread.
+
+A request brings one plan (`Pointer.plan`) for each of its constraint lists. Requests whose options differ in nothing
+but the seed share a *lane*. The lanes take turns. In its turn a lane drops what nobody waits for any more, takes in
+newcomers while there is room, and grows by one stage. So a text can join others at any stage boundary and leave them at
+any other, one kind of request cannot starve another, and what a caller gets is what the library would have given:
+the engine promises that a text does not depend on its company.
+"""
+
+import gc
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Hashable, Sequence
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from typing import Any, Protocol
+
+import torch
+
+from pointer.decoding.engine import Engine, Growth, has_stopped
+from pointer.decoding.generator import Pointer, Wanted
+from pointer.decoding.options import Options
+from pointer.serving.limits import Limits
+
+AnyPlan = Generator[Wanted, list[list[Growth]], Any]
+Watch = Callable[[Growth], None]
+"""Called after every stage with the best candidate so far, X^0 first; in the thread of the model."""
+TRIAL = ("ready",)
+"""The constraints of the small text that a model has to write before it counts as ready."""
+_OPENING = threading.Lock()
+"""Transformers sets global switches while it opens a model: one after the other."""
+
+
+class Busy(Exception):
+    """The queue is full."""
+
+
+class Closed(Exception):
+    """No new work is taken."""
+
+
+class Observer(Protocol):
+    """Who wants to know what goes on."""
+
+    def queue(self, lists: int) -> None:
+        """So many lists wait or are being decoded."""
+
+    def batch(self, texts: int) -> None:
+        """So many texts have just grown by a stage together."""
+
+    def dropped(self) -> None:
+        """A list was given up because nobody waits for it any more."""
+
+
+class Ticket:
+    """What a caller holds while it waits. Cancelling `future` gives the request up."""
+
+    def __init__(self, lists: int) -> None:
+        self.future: Future[list[Any]] = Future()
+        """What the plans returned, in order."""
+        self.batch = 0
+        """The most texts that have grown together with one of these, these included."""
+        self._results: dict[int, Any] = {}
+        self._lists = lists
+
+    def answer(self, place: int, result: Any) -> None:
+        """Store what a plan returned; the last one settles the request."""
+        self._results[place] = result
+        if len(self._results) == self._lists:
+            with suppress(InvalidStateError):  # the caller went away this very moment
+                self.future.set_result([self._results[i] for i in range(self._lists)])
+
+    def fail(self, error: BaseException) -> None:
+        """Settle the request with an error."""
+        with suppress(InvalidStateError):
+            self.future.set_exception(error)
+
+
+class _Work:
+    """A plan that is being followed, and the texts it wants now."""
+
+    def __init__(self, lane: Hashable, plan: AnyPlan, ticket: Ticket, place: int, weight: int, watch: Watch) -> None:
+        self.lane, self.plan, self.ticket, self.place, self.weight = lane, plan, ticket, place, weight
+        self.watch = watch
+        self.engine: Engine | None = None
+        """None before the plan is begun and after it has ended."""
+        self.pools: list[list[Growth]] = []
+
+    def follow(self, pools: list[list[Growth]] | None = None) -> None:
+        """Take in the next stage; once all texts are done, ask the plan what it wants next. None begins the plan."""
+        try:
+            while pools is None or self._have_stopped(pools):
+                wanted = self.plan.send(pools)  # type: ignore[arg-type]  # the first thing a generator is sent is None
+                self.engine, pools = wanted.engine, [[growth] for growth in wanted.growths]
+        except StopIteration as end:
+            self.engine = None
+            self.ticket.answer(self.place, end.value)
+        except Exception as error:
+            self.ticket.fail(error)
+
+    def _have_stopped(self, pools: list[list[Growth]]) -> bool:
+        self.pools = pools
+        self.watch(pools[0][0])
+        return all(map(has_stopped, pools))
+
+
+class _Lane:
+    """Work that can be done together."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[_Work] = deque()
+        self.running: list[_Work] = []
+
+    def drop(self, observer: Observer) -> None:
+        """Forget what has been answered, has failed, or is not waited for any more."""
+        for work in (*self.running, *self.waiting):
+            if work.ticket.future.cancelled():
+                observer.dropped()
+        self.running = [work for work in self.running if work.engine and not work.ticket.future.done()]
+        self.waiting = deque(work for work in self.waiting if not work.ticket.future.done())
+
+    def admit(self, most: int) -> None:
+        """Begin what fits beside the work that is under way; the oldest first, and always one."""
+        room = most - sum(work.weight for work in self.running)
+        while self.waiting and (self.waiting[0].weight <= room or room == most):
+            work = self.waiting.popleft()
+            room -= work.weight
+            work.follow()
+            self.running.append(work)
+
+    def next_batch(self) -> tuple[Engine | None, list[_Work]]:
+        """Work for engines of one kind, the longest untouched first. Only plans for a length want different kinds."""
+        wanting = [(work.engine, work) for work in self.running if work.engine and not work.ticket.future.done()]
+        if not wanting:
+            return None, []
+        engine = wanting[0][0]
+        batch = [work for mine, work in wanting if mine.kind == engine.kind]
+        self.running = [work for _, work in wanting if work not in batch] + batch
+        return engine, batch
+
+
+class _Abandoned(Exception):
+    """Nobody waits for what is being computed."""
+
+
+class Batcher:
+    """One model in a thread of its own, and the queue in front of it."""
+
+    def __init__(self, open_model: Callable[[], Pointer], limits: Limits, observer: Observer) -> None:
+        self.open_model = open_model
+        self.limits = limits
+        self.observer = observer
+        self.pointer: Pointer | None = None
+        """The model, once it has written its first text."""
+        self.failure: BaseException | None = None
+        """Why the model could not be opened, or its thread ended."""
+        self._changed = threading.Condition()
+        self._arrived: list[_Work] = []
+        self._outstanding = 0
+        self._closing = False
+        self._lanes: dict[Hashable, _Lane] = {}
+        """In the order of their turns."""
+        self._latest: Hashable = None
+        """The lane that had its turn last."""
+        self._batch: list[_Work] = []
+        """What grows at this moment."""
+        self._thread = threading.Thread(target=self._run, name="pointer-model", daemon=True)
+
+    def start(self) -> None:
+        """Open the model and begin to work, in the background."""
+        self._thread.start()
+
+    def submit(
+        self,
+        lane: Hashable,
+        plans: Sequence[AnyPlan],
+        weight: int = 1,
+        watch: Watch | None = None,
+    ) -> Ticket:
+        """Take in a request, or refuse it at once: `Busy`, `Closed`.
+
+        `weight` says how many texts one plan has under way. What is submitted with one `lane` grows together.
+        """
+        ticket = Ticket(len(plans))
+        with self._changed:
+            if self._closing:
+                raise Closed
+            if self._outstanding + len(plans) > self.limits.queue:
+                raise Busy
+            self._count(len(plans))
+            weight = min(weight, self.limits.batch)
+            for place, plan in enumerate(plans):
+                self._arrived.append(_Work(lane, plan, ticket, place, weight, watch or _unwatched))
+            self._changed.notify()
+        ticket.future.add_done_callback(lambda _: self._release(len(plans)))
+        return ticket
+
+    def close(self) -> None:
+        """Take nothing more; finish what was taken."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+
+    def join(self, seconds: float) -> None:
+        """Wait until all is finished."""
+        self._thread.join(seconds)
+
+    @property
+    def outstanding(self) -> int:
+        """Lists that wait or are being decoded."""
+        return self._outstanding
+
+    def _count(self, change: int) -> None:
+        self._outstanding += change
+        self.observer.queue(self._outstanding)
+
+    def _release(self, lists: int) -> None:
+        with self._changed:
+            self._count(-lists)
+
+    # From here on: in the thread of the model.
+
+    def _run(self) -> None:
+        try:
+            pointer = self._open()
+            pointer.generate(TRIAL)
+            # Models and libraries are there to stay; the collector need not look at their objects again and again.
+            gc.collect()
+            gc.freeze()
+            self.pointer = pointer
+            while self._gather():
+                self._turn()
+        except BaseException as error:
+            self.failure = error
+            self.close()
+            for work in (*self._arrived, *(w for lane in self._lanes.values() for w in (*lane.running, *lane.waiting))):
+                work.ticket.fail(error)
+
+    def _open(self) -> Pointer:
+        """The model; between two forward passes of a long stage it finds out whether anybody still waits."""
+        with _OPENING:
+            pointer = self.open_model()
+        forward = pointer.predict
+
+        def predict(
+            ids: torch.Tensor, attention: torch.Tensor | None, rows: torch.Tensor, positions: torch.Tensor
+        ) -> torch.Tensor:
+            if self._batch and all(work.ticket.future.done() for work in self._batch):
+                raise _Abandoned
+            return forward(ids, attention, rows, positions)
+
+        pointer.predict = predict
+        return pointer
+
+    def _gather(self) -> bool:
+        """Put what has arrived into its lanes; wait if there is nothing to do. False: all done, and closed."""
+        with self._changed:
+            if not self._lanes:
+                self._changed.wait_for(lambda: self._arrived or self._closing)
+                enough = time.monotonic() + self.limits.wait
+                while not self._closing and len(self._arrived) < self.limits.batch:
+                    if not self._changed.wait(enough - time.monotonic()):
+                        break
+            arrived, self._arrived = self._arrived, []
+        for work in arrived:
+            self._lanes.setdefault(work.lane, _Lane()).waiting.append(work)
+        if self._latest in self._lanes:  # its turn is over: behind everybody, newcomers too
+            self._lanes[self._latest] = self._lanes.pop(self._latest)
+        return bool(self._lanes)
+
+    def _turn(self) -> None:
+        """One stage of the lane whose turn it is."""
+        self._latest, lane = next(iter(self._lanes.items()))
+        lane.drop(self.observer)
+        lane.admit(self.limits.batch)
+        self._advance(*lane.next_batch())
+        lane.drop(self.observer)
+        if not lane.running and not lane.waiting:
+            del self._lanes[self._latest]
+
+    def _advance(self, engine: Engine | None, batch: list[_Work]) -> None:
+        """Grow all texts of a batch by one stage. An error is looked for among them, and costs only its own request."""
+        if engine is None:
+            return
+        self._batch = batch
+        try:
+            grown = engine.advance([pool for work in batch for pool in work.pools])
+        except _Abandoned:
+            return
+        except Exception as error:
+            if len(batch) == 1:
+                batch[0].ticket.fail(error)
+            else:
+                for work in batch:
+                    self._advance(engine, [work])
+            return
+        finally:
+            self._batch = []
+        self.observer.batch(len(grown))
+        pools = iter(grown)
+        for work in batch:
+            work.ticket.batch = max(work.ticket.batch, len(grown))
+            work.follow([next(pools) for _ in work.pools])
+
+
+def _unwatched(_: Growth) -> None:
+    """Nobody looks."""
+
+
+def weight_of(options: Options, most: int) -> int:
+    """How many texts one list has under way; what takes a whole turn for itself weighs all there is room for."""
+    if options.preset == "released" or (options.decoding == "beam" and options.blocks == 0):
+        return most
+    return options.width if options.decoding == "beam" else options.n

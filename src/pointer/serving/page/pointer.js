@@ -1,0 +1,369 @@
+// The page: asks for words, sends them, shows what grows. Each part has a file of its own; this one ties them together.
+
+import { Failure, generate, hasKey, keepKey, models } from "./api.js";
+import { Chips } from "./chips.js";
+import { forGood, thisTab } from "./memory.js";
+import { changedIn, fromHash, readOptions, resetOptions, showRelevant, toHash, writeOptions } from "./settings.js";
+import { Viewer } from "./viewer.js";
+
+const EXAMPLES = [
+  { model: "reviews", words: ["delicious", "love", "mole", "rice", "back"] },
+  { model: "reviews", words: ["friendly staff", "coffee", "cozy"] },
+  { model: "news", words: ["New York", "prime minister", "tax cuts"] },
+  { model: "news", words: ["storm", "coast", "thousands", "power"] },
+  { model: "wiki", words: ["river", "built", "church", "century"] },
+  { model: "wiki", words: ["party", "election", "president", "government"] },
+  { model: "wiki", words: ["species", "found", "forests", "Africa"] },
+];
+const FEWEST_EXAMPLES = 5;
+const SECONDS_BETWEEN_LOOKS = 3; // while the server starts
+const NO_WORDS = new Failure({ message: "There are no words yet.", hint: "Type one, or choose an example." });
+
+const $ = (id) => document.getElementById(id);
+const form = $("ask");
+
+function say(message) {
+  $("status").textContent = message;
+}
+
+const chips = new Chips($("chips"), $("entry"), { changed: wordsChanged, say });
+const viewer = new Viewer($("result"), say);
+
+let running = null; // the AbortController of the request that is under way
+let retry = null; // what "Try again" and a new key do
+let countdown = null;
+let shown = null; // what was asked for the text that is shown
+const shared = fromHash(location.hash);
+const wanted = shared ?? fromHash(thisTab.get("draft"));
+
+// ---- What is asked for
+
+// Without a model, as long as none is known, the server takes its own.
+function state() {
+  return { constraints: chips.values, model: $("model").value || wanted?.model, options: readOptions(form) };
+}
+
+function restore({ constraints, options }) {
+  chips.values = constraints;
+  writeOptions(form, options);
+  optionsChanged();
+  $("more").open ||= changedIn($("more")) > 0;
+}
+
+const hasModel = (name) => [...$("model").options].some((option) => option.value === name);
+
+function chooseModel(name) {
+  $("model").value = name;
+  describeModel();
+}
+
+function wordsChanged() {
+  const isEmpty = chips.values.length === 0;
+  $("clear").hidden = isEmpty;
+  $("entry").placeholder = isEmpty ? "a word or a phrase" : "";
+  chips.blame(null);
+  keepDraft();
+}
+
+function optionsChanged() {
+  showRelevant(form);
+  $("temperature-value").textContent = $("temperature").value;
+  const changed = changedIn($("more"));
+  $("changed").hidden = changed === 0;
+  $("changed").textContent = `${changed} changed`;
+  $("defaults").hidden = changed === 0;
+  keepDraft();
+}
+
+// A reload in the middle of typing loses nothing.
+function keepDraft() {
+  thisTab.set("draft", toHash(state()));
+}
+
+function startOver() {
+  running?.abort();
+  shown = null;
+  chips.values = [];
+  $("entry").value = "";
+  viewer.clear();
+  hideProblem();
+  $("empty").hidden = false;
+  history.replaceState(null, "", location.pathname + location.search);
+  $("entry").focus();
+}
+
+// ---- Writing
+
+async function write() {
+  chips.commit();
+  if (running) return;
+  if (!chips.values.length) return showProblem(NO_WORDS);
+  const asked = state();
+  running = new AbortController();
+  const { signal } = running;
+  hideProblem();
+  $("notice").hidden = true;
+  showBusy(true);
+  try {
+    await receive(asked, signal);
+    history.replaceState(null, "", toHash(asked));
+  } catch (error) {
+    if (!signal.aborted) showProblem(error, write);
+    viewer.stop();
+  } finally {
+    running = null;
+    showBusy(false);
+  }
+}
+
+async function receive(asked, signal) {
+  viewer.start();
+  for await (const { event, data } of generate(asked, signal)) {
+    $("empty").hidden = true;
+    shown = asked;
+    if (event === "stage") viewer.add(asked.constraints, data.stage, data.tokens, data.text);
+    if (event === "done") viewer.finish(data.results[0]);
+  }
+  $("redraw").hidden = asked.options.decoding !== "sample";
+}
+
+function showBusy(isBusy) {
+  const hadFocus = [$("write"), $("cancel")].includes(document.activeElement);
+  $("write").hidden = isBusy;
+  $("cancel").hidden = !isBusy;
+  $("result").setAttribute("aria-busy", `${isBusy}`);
+  if (hadFocus) $(isBusy ? "cancel" : "write").focus();
+  if (isBusy) say("Writing.");
+}
+
+function reseed() {
+  $("seed").value = Number($("seed").value || 0) + 1;
+  optionsChanged();
+}
+
+// ---- When it does not work
+
+function showProblem(error, again = null) {
+  const unforeseen = { message: "Something on this page went wrong.", hint: String(error) };
+  const failure = error instanceof Failure ? error : new Failure(unforeseen);
+  const isLocked = failure.status === 401;
+  const { message, hint } = isLocked ? keyWanted() : failure;
+  hideProblem();
+  retry = again;
+  $("problem").querySelector(".message").textContent = message;
+  $("problem").querySelector(".hint").textContent = hint;
+  $("key-form").hidden = !isLocked;
+  $("again").hidden = !again || isLocked || wouldFailAgain(failure);
+  $("problem").hidden = false;
+  $("problem").scrollIntoView({ block: "nearest" });
+  pointAt(message);
+  if (isLocked) $("key").focus();
+  wait([429, 503].includes(failure.status) ? failure.wait ?? SECONDS_BETWEEN_LOOKS : 0);
+}
+
+// The server's own sentence about keys is for programs.
+function keyWanted() {
+  const hint = "It stays in this tab and goes to this server only.";
+  return { message: hasKey() ? "The server does not know this key." : "This server asks for a key.", hint };
+}
+
+const wouldFailAgain = ({ type, status }) => status === 422 || ["UsageError", "ConstraintError"].includes(type);
+
+function hideProblem() {
+  clearInterval(countdown);
+  $("problem").hidden = true;
+  chips.blame(null);
+  for (const control of form.querySelectorAll("[aria-invalid]")) control.removeAttribute("aria-invalid");
+}
+
+// The server's sentences begin with what they are about: `constraint 3 ("") is empty`, `temperature: expected ...`,
+// `options.n: expected ...`, `Expected n of at most ...`.
+function pointAt(message) {
+  const [, number, name] = /^constraint (\d+)\b|^(?:options\.|Expected )?(\w+)(?:[:.]| of )/.exec(message) ?? [];
+  if (number) chips.blame(Number(number));
+  const control = name && form.querySelector(`[data-option="${CSS.escape(name)}"]`);
+  if (!control) return;
+  control.setAttribute("aria-invalid", "true");
+  if ($("more").contains(control)) $("more").open = true;
+}
+
+function wait(seconds) {
+  const button = $("again");
+  const tick = () => {
+    button.disabled = seconds > 0;
+    button.textContent = seconds > 0 ? `Try again in ${seconds} s` : "Try again";
+    if (seconds-- <= 0) clearInterval(countdown);
+  };
+  tick();
+  countdown = setInterval(tick, 1000);
+}
+
+function notify(message) {
+  say(message);
+  $("notice").textContent = message;
+  $("notice").hidden = false;
+}
+
+// ---- Models and examples
+
+async function loadModels() {
+  try {
+    const { default: first, models: found, limits } = await models();
+    showModels(first, found);
+    showLimits(limits);
+    hideProblem();
+  } catch (error) {
+    if (error.status !== 503) return showProblem(error, begin);
+    notify("The server is starting. This page goes on by itself.");
+    await new Promise((done) => setTimeout(done, 1000 * (error.wait ?? SECONDS_BETWEEN_LOOKS)));
+    return loadModels();
+  }
+  $("notice").hidden = true;
+  return true;
+}
+
+let descriptions = new Map();
+
+function showModels(first, found) {
+  descriptions = new Map(found.map(({ name, parameters, description = "" }) => {
+    const [brief] = /^[^;]*?(?=;|\.\s|\.?$)/.exec(description.trim()) ?? [""]; // model cards go on for a while
+    return [name, [brief, `${(parameters / 1e6).toFixed(1)} million parameters`].filter(Boolean).join(". ") + "."];
+  }));
+  $("model").replaceChildren(...found.map(({ name }) => new Option(name, name, name === first, name === first)));
+  $("model").disabled = false;
+  describeModel();
+  showExamples(found.map(({ name }) => name));
+}
+
+// What one request may ask for, where this server allows less than POINTER does.
+function showLimits(limits = {}) {
+  for (const [name, most] of Object.entries(limits)) {
+    const control = form.querySelector(`[data-option="${CSS.escape(name)}"]`);
+    if (control?.max) control.max = Math.min(control.max, most);
+  }
+}
+
+function describeModel() {
+  $("model-help").textContent = descriptions.get($("model").value) ?? "";
+}
+
+function showExamples(names) {
+  const suited = EXAMPLES.filter(({ model }) => names.includes(model));
+  const others = EXAMPLES.filter((example) => !suited.includes(example));
+  const shown = [...suited, ...others.slice(0, Math.max(0, FEWEST_EXAMPLES - suited.length))];
+  $("examples").replaceChildren(...shown.map(({ model, words }) => {
+    const button = Object.assign(document.createElement("button"), { type: "button", className: "example" });
+    words.forEach((word, i) => {
+      if (i) button.append(Object.assign(document.createElement("i"), { textContent: " \u00b7 " }));
+      button.append(word);
+    });
+    button.addEventListener("click", () => {
+      chips.values = words;
+      if (names.includes(model)) chooseModel(model);
+      write();
+    });
+    const item = document.createElement("li");
+    item.append(button);
+    return item;
+  }));
+}
+
+// ---- Copying
+
+async function copy(button, text, done) {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    copyByHand(text); // the clipboard of today exists on secure pages only, and a server in the house is none
+  }
+  const label = button.textContent;
+  if (button.dataset.isDone) return;
+  button.dataset.isDone = "true";
+  button.textContent = done;
+  say(`${done}.`);
+  setTimeout(() => {
+    button.textContent = label;
+    delete button.dataset.isDone;
+  }, 1800);
+}
+
+function copyByHand(text) {
+  const area = Object.assign(document.createElement("textarea"), { value: text, className: "unseen" });
+  const focused = document.activeElement;
+  document.body.append(area);
+  area.select();
+  document.execCommand("copy");
+  area.remove();
+  focused?.focus();
+}
+
+function link() {
+  const address = new URL(location.href);
+  address.hash = toHash(shown ?? state());
+  return address.href;
+}
+
+// ---- Dark and light
+
+function isDark() {
+  const kept = document.documentElement.dataset.theme;
+  return kept ? kept === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+}
+
+function showTheme() {
+  $("theme").setAttribute("aria-pressed", `${isDark()}`);
+}
+
+function toggleTheme() {
+  const theme = isDark() ? "light" : "dark";
+  document.documentElement.dataset.theme = theme;
+  forGood.set("theme", theme);
+  showTheme();
+}
+
+// ---- Beginning
+
+// A link runs once, by itself: its reader came for the text. A draft only comes back.
+async function begin() {
+  if (!(await loadModels())) return;
+  if (hasModel(wanted?.model)) chooseModel(wanted.model);
+  if (!shared) return;
+  write();
+  if (shared.model && !hasModel(shared.model)) {
+    const used = $("model").value;
+    notify(`The link names the model "${shared.model}", which this server does not have. Written by ${used}.`);
+  }
+}
+
+form.addEventListener("submit", (event) => {
+  event.preventDefault();
+  write();
+});
+form.addEventListener("input", (event) => {
+  if (event.target.matches("[data-option], [name=decoding]")) optionsChanged();
+});
+$("model").addEventListener("change", () => { describeModel(); keepDraft(); });
+$("defaults").addEventListener("click", () => { resetOptions($("more")); optionsChanged(); });
+$("reseed").addEventListener("click", reseed);
+$("redraw").addEventListener("click", () => { reseed(); write(); });
+$("clear").addEventListener("click", startOver);
+$("cancel").addEventListener("click", () => {
+  running?.abort();
+  notify("Stopped. Your words are kept.");
+});
+$("again").addEventListener("click", () => retry?.());
+$("key-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  keepKey($("key").value.trim());
+  $("key").value = "";
+  retry?.();
+});
+$("copy").addEventListener("click", (event) => copy(event.currentTarget, viewer.text, "Copied"));
+$("share").addEventListener("click", (event) => copy(event.currentTarget, link(), "Link copied"));
+$("theme").addEventListener("click", toggleTheme);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", showTheme);
+addEventListener("hashchange", () => { if (fromHash(location.hash)) location.reload(); });
+
+showTheme();
+restore(wanted ?? { constraints: [], options: {} });
+begin();

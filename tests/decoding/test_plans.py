@@ -1,0 +1,60 @@
+"""Plans, stages one by one, and drafts: what those build on who decode for many callers at once."""
+
+import pytest
+from scripted import hostile, scripted, small_vocabulary
+
+from pointer.decoding.constraints import parse
+from pointer.decoding.engine import has_stopped
+from pointer.decoding.generator import Pointer
+from pointer.decoding.options import Options
+from pointer.vocabulary import Vocabulary
+
+LISTS = ["great; food; very clean", "New York; friendly staff", "café; 600; love; rice; back", "🎉"]
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
+    return small_vocabulary(tmp_path_factory.mktemp("vocabulary"))
+
+
+@pytest.fixture(params=["random", "pieces", "insert", "never"])
+def pointer(request: pytest.FixtureRequest, vocabulary: Vocabulary) -> Pointer:
+    return scripted(vocabulary, hostile(vocabulary, request.param, seed=5), end="fixed")
+
+
+def test_texts_may_join_and_leave_between_two_stages(pointer: Pointer) -> None:
+    options = Options(max_length=30)
+    [[first]], [[second]] = (pointer.generate_many([one], max_length=30) for one in LISTS[:2])
+    engine = pointer._engine(options)
+    alone = engine.advance([[engine.start(parse(LISTS[0]))]])
+    pools = [*alone, [engine.start(parse(LISTS[1]))], [engine.start(parse(LISTS[2]))]]
+    pools = engine.advance(pools)[:2]
+    while not all(map(has_stopped, pools)):
+        pools = engine.advance(pools)
+    assert [pointer.written(pool[0]) for pool in pools] == [first, second]
+
+
+@pytest.mark.parametrize("options", [{}, {"decoding": "sample", "seed": 2}, {"decoding": "beam", "width": 2}])
+def test_drafts_are_the_texts_that_streaming_shows(pointer: Pointer, options: dict[str, object]) -> None:
+    for constraints in LISTS:
+        stream = list(pointer.stream(constraints, max_length=30, **options))
+        assert pointer.drafts(stream[-1]) == [stage.text for stage in stream]
+
+
+def test_a_plan_for_a_length_asks_for_one_text_after_the_other(pointer: Pointer) -> None:
+    plan = pointer.plan(("great", "food"), Options(length=6, max_length=30))
+    offsets, answer = [], None
+    while True:
+        try:
+            wanted = plan.send(answer)  # type: ignore[arg-type]
+        except StopIteration as end:
+            assert end.value == pointer.generate_many(["great; food"], length=6, max_length=30)[0]
+            break
+        offsets.append(wanted.engine.options.noi_offset)
+        answer = wanted.engine.finish(wanted.growths)
+    assert len(offsets) == 7 and offsets[0] == 0
+
+
+def test_engines_that_differ_in_their_seed_alone_are_of_one_kind(pointer: Pointer) -> None:
+    kinds = {pointer._engine(Options(decoding="sample", seed=seed)).kind for seed in range(3)}
+    assert len(kinds) == 1

@@ -1,0 +1,688 @@
+"""The API over HTTP: `pointer serve` in a subprocess, or a scripted model in this process where a test holds time."""
+
+import json
+import random
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from conftest import Run
+from scripted import small_vocabulary
+from servers import (
+    LOCKED,
+    PATIENCE,
+    Command,
+    Running,
+    Turnstile,
+    connected,
+    events,
+    is_error,
+    metric,
+    request_head,
+    running,
+    until,
+)
+
+from pointer import Pointer
+from pointer.decoding.options import Options
+from pointer.errors import UsageError
+from pointer.prepare.explain import explain
+from pointer.serving.keys import read_keys
+from pointer.serving.limits import Limits
+from pointer.serving.server import embedded_models, served_names
+
+pytest_plugins = ("shared",)
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "serving.md").read_text("utf-8")
+SENTENCE = "My sources have suggested the company sees no reason to change its tax structure."
+
+
+def plain(found: list[list[Any]]) -> Any:
+    """Generations as JSON has them."""
+    return json.loads(json.dumps([[g.to_dict() for g in texts] for texts in found]))
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Turnstile:
+    return Turnstile(small_vocabulary(tmp_path))
+
+
+@pytest.fixture
+def callers() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(64) as pool:
+        yield pool
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Generating
+
+
+@pytest.mark.parametrize("constraints", [["rice", "back"], "rice; back", [["rice", "back"]]])
+def test_constraints_are_a_list_a_string_or_lists(server: Command, tiny: Pointer, constraints: Any) -> None:
+    answer = server.client.post("/v1/generate", json={"constraints": constraints})
+    assert answer.status_code == 200 and answer.headers["content-type"] == "application/json"
+    found = answer.json()
+    assert found["model"] == "tiny" and len(found["results"]) == 1
+    expected = plain(tiny.generate_many(["rice; back"]))
+    found["results"][0][0].pop("score"), expected[0][0].pop("score")
+    assert found["results"] == expected
+
+
+def test_several_lists_come_back_in_order(server: Command, tiny: Pointer) -> None:
+    lists = [["new york", "tax cuts"], ["rice"], ["mole", "love"]]
+    found = server.client.post("/v1/generate", json={"constraints": lists}).json()
+    texts = [texts[0]["text"] for texts in found["results"]]
+    assert texts == [found[0].text for found in tiny.generate_many(lists)]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"decoding": "sample", "n": 3, "seed": 4, "temperature": 1.5, "top_k": 50, "top_p": 0.9},
+        {"decoding": "beam", "width": 3, "n": 2, "blocks": 2, "max_length": 30},
+        {"length": 12, "max_length": 40},
+        {"preset": "plain", "noi_offset": -1.0, "max_stages": 3, "lock_start": True, "lock_end": True},
+        {"banned": ["The", "of"], "repetition_penalty": 3.0},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+def test_every_option_means_what_it_means_in_the_library(
+    server: Command, tiny: Pointer, options: dict[str, Any]
+) -> None:
+    answer = server.client.post("/v1/generate", json={"constraints": "rice; back; love", "options": options})
+    lowered = options | ({"banned": ("the", "of")} if "banned" in options else {})
+    expected = tiny.generate_many(["rice; back; love"], **lowered)
+    assert [g["tokens"] for g in answer.json()["results"][0]] == [list(g.tokens) for g in expected[0]]
+
+
+def test_a_model_is_chosen_by_name_and_a_score_that_is_no_number_is_null(server: Command, converted: Path) -> None:
+    body = {"constraints": "good; food", "model": "converted", "options": {"preset": "released"}}
+    found = server.client.post("/v1/generate", json=body).json()
+    [expected] = Pointer.from_pretrained(converted).generate_many(["good; food"], preset="released")
+    assert found["model"] == "converted"
+    assert found["results"][0][0]["text"] == expected[0].text and found["results"][0][0]["score"] is None
+
+
+def test_64_clients_at_once_get_their_own_answers(server: Command, tiny: Pointer, callers: ThreadPoolExecutor) -> None:
+    draw = random.Random(0)
+    words = ["rice", "back", "love", "mole", "new york", "prime minister", "tax cuts", "river", "church", "music"]
+    short = {"max_stages": 3, "max_length": 24}
+    kinds: list[dict[str, Any]] = [short, short | {"decoding": "sample"}, short | {"decoding": "sample", "seed": 2}]
+    asked = [(draw.sample(words, draw.randint(1, 4)), draw.choice(kinds)) for _ in range(96)]
+
+    def ask(one: tuple[list[str], dict[str, Any]]) -> list[str]:
+        answer = server.client.post("/v1/generate", json={"constraints": one[0], "options": one[1]})
+        tokens: list[str] = answer.json()["results"][0][0]["tokens"]
+        return tokens
+
+    found = list(callers.map(ask, asked))
+    for kind in kinds:
+        mine = [i for i, (_, options) in enumerate(asked) if options is kind]
+        expected = tiny.generate_many([asked[i][0] for i in mine], **kind)
+        assert [found[i] for i in mine] == [list(texts[0].tokens) for texts in expected]
+    counts = server.client.get("/metrics").text
+    assert metric(counts, "pointer_batch_texts_sum") > 2 * metric(counts, "pointer_batch_texts_count")
+
+
+def test_an_answer_has_the_texts_of_a_request_whatever_script_they_are_in(server: Command) -> None:
+    found = server.client.post("/v1/generate", json={"constraints": ["東京", "🎉", "naïve café"]}).json()
+    text = found["results"][0][0]["text"]
+    assert [text[a:b] for a, b in found["results"][0][0]["spans"]] == ["東京", "🎉", "naïve café"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Streaming
+
+
+def streamed(client: httpx.Client, **body: Any) -> list[tuple[str, dict[str, Any]]]:
+    answer = client.post("/v1/generate/stream", json=body)
+    assert answer.status_code == 200 and answer.headers["content-type"].startswith("text/event-stream")
+    return events(answer.text)
+
+
+def test_a_stream_has_every_stage_and_then_the_result(server: Command, tiny: Pointer) -> None:
+    *stages, (last, done) = streamed(server.client, constraints="rice; back")
+    expected = list(tiny.stream("rice; back"))
+    assert [name for name, _ in stages] == ["stage"] * len(expected) and last == "done"
+    assert [data["text"] for _, data in stages] == [stage.text for stage in expected]
+    assert [data["stage"] for _, data in stages] == list(range(len(expected)))
+    assert [data["tokens"] for _, data in stages] == done["results"][0][0]["stages"]
+    assert done["model"] == "tiny" and done["results"][0][0]["text"] == expected[-1].text
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"decoding": "sample", "n": 3},
+        {"decoding": "beam", "n": 2},
+        {"length": 10},
+        {"decoding": "beam", "max_length": 20},
+    ],
+)
+def test_what_is_decoded_as_a_whole_streams_in_the_same_form(
+    server: Command, tiny: Pointer, options: dict[str, Any]
+) -> None:
+    *stages, (last, done) = streamed(server.client, constraints="rice; back", options=options)
+    best = tiny.generate_many(["rice; back"], **options)[0][0]
+    assert last == "done" and {name for name, _ in stages} == {"stage"}
+    assert [data["text"] for _, data in stages] == tiny.drafts(best)
+    assert [data["tokens"] for _, data in stages] == done["results"][0][0]["stages"]
+
+
+def test_the_released_preset_streams_too(server: Command) -> None:
+    options = {"preset": "released"}
+    *stages, (_, done) = streamed(server.client, constraints="good; food", model="converted", options=options)
+    assert len(stages) == 7 and stages[-1][1]["text"] == done["results"][0][0]["text"]
+
+
+def test_a_stage_is_sent_before_the_next_one_is_begun(model: Turnstile) -> None:
+    with running(lambda: model.pointer) as server:
+        model.close()
+        body = {"constraints": "great; food", "options": LOCKED | {"max_stages": 2}}
+        with server.client.stream("POST", "/v1/generate/stream", json=body) as answer:
+            lines = answer.iter_lines()
+            for number in range(3):
+                stage = []
+                while (line := next(lines)) != "":
+                    stage.append(line)
+                assert stage[0] == "event: stage" and json.loads(stage[1][6:])["stage"] == number
+                assert len(model.passes) == number
+                model.permit()
+            assert next(lines) == "event: done"
+
+
+def test_a_stream_that_fails_says_so_in_an_event(server: Command) -> None:
+    [(name, data)] = streamed(server.client, constraints=["word"] * 64, options={"max_length": 20})
+    assert name == "error" and data["error"]["type"] == "ConstraintError"
+    assert "at most 20 tokens, found 66" in data["error"]["message"]
+
+
+def test_a_silent_stream_shows_signs_of_life(model: Turnstile, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pointer.serving.app.KEEP_ALIVE", 0.01)
+    with running(lambda: model.pointer) as server:
+        model.close()
+        body = {"constraints": "great", "options": {"max_stages": 1}}
+        with server.client.stream("POST", "/v1/generate/stream", json=body) as answer:
+            lines = answer.iter_lines()
+            assert any(line.startswith(": ") for line in lines)
+            model.open()
+            assert "event: done" in list(lines)
+
+
+def test_only_one_list_can_be_streamed(server: Command) -> None:
+    answer = server.client.post("/v1/generate/stream", json={"constraints": [["rice"], ["back"]]})
+    assert is_error(answer, 422, "UsageError") and "expected one list to stream, found 2" in answer.text
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Explaining, models, pages
+
+
+def test_explain_answers_what_the_library_says(server: Command) -> None:
+    found = server.client.post("/v1/explain", json={"text": SENTENCE, "skeleton": "keywords"}).json()
+    assert found["text"] == SENTENCE and [t["token"] for t in found["stages"][-1]] == [
+        t["token"] for t in found["tokens"]
+    ]
+    plain_one = server.client.post("/v1/explain", json={"text": SENTENCE}).json()
+    assert plain_one == json.loads(json.dumps(explain(SENTENCE).to_dict()))
+    assert is_error(server.client.post("/v1/explain", json={"text": ""}), 422, "UsageError")
+    assert is_error(server.client.post("/v1/explain", json={"text": "word " * 600}), 422, "UsageError")
+    assert is_error(server.client.post("/v1/explain", json={"text": "a", "skeleton": "x"}), 422, "UsageError")
+
+
+def test_models_limits_and_options_are_told(server: Command) -> None:
+    found = server.client.get("/v1/models").json()
+    assert found["default"] == "tiny" and [model["name"] for model in found["models"]] == ["tiny", "converted"]
+    assert found["models"][0]["vocabulary"] == 10_000 and found["models"][0]["parameters"] > 1_000_000
+    assert found["models"][1]["description"].startswith("Weights of the authors' 2020 release")
+    assert set(found["limits"]) == set(Limits.__dataclass_fields__) and found["limits"]["n"] == 16
+    assert set(found["options"]) == set(Options.__dataclass_fields__)
+    assert found["options"]["n"]["minimum"] == 1 and found["options"]["n"]["maximum"] == 16
+    assert found["options"]["decoding"]["enum"] == ["greedy", "sample", "beam"]
+    assert found["options"]["temperature"]["description"] and found["options"]["max_length"]["default"] == 128
+
+
+def test_the_documentation_lists_every_endpoint_and_needs_nothing_from_elsewhere(server: Command) -> None:
+    openapi = server.client.get("/openapi.json").json()
+    page = server.client.get("/docs")
+    assert page.headers["content-type"].startswith("text/html")
+    assert (
+        all(path in page.text for path in openapi["paths"]) and "http:" not in page.text and "https:" not in page.text
+    )
+    assert "<script" not in page.text and "style=" not in page.text
+    for name in re.findall(r'href="(static/[^"]+)"', page.text):
+        assert server.client.get(name).headers["content-type"].startswith("text/css")
+    generate = openapi["paths"]["/v1/generate"]["post"]
+    assert generate["requestBody"]["content"]["application/json"]["examples"]
+    assert generate["responses"]["429"]["content"]["application/json"]["schema"] == {
+        "$ref": "#/components/schemas/ErrorAnswer"
+    }
+    assert openapi["components"]["schemas"]["Options"]["properties"]["n"]["maximum"] == 16
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/nothing",
+        "/static/",
+        "/static/app.py",
+        "/static/../app.py",
+        "/static/..%2fapp.py",
+        "/static/%2e%2e/limits.py",
+        "/static/%2fetc%2fpasswd",
+        "/static/page",
+        "//etc/passwd",
+    ],
+)
+def test_no_path_leads_out_of_the_page(server: Command, path: str) -> None:
+    with connected(server.url) as raw:
+        raw.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+        answer = b"".join(iter(lambda: raw.recv(65536), b""))
+    assert answer.startswith(b"HTTP/1.1 404") and b'"type":"NotFound"' in answer
+
+
+@pytest.mark.parametrize("name", ["../tiny", "/etc/passwd", "tiny/../converted", "bert-base-uncased", "", "x" * 5000])
+def test_a_model_name_is_looked_up_and_nothing_else(server: Command, name: str) -> None:
+    answer = server.client.post("/v1/generate", json={"constraints": "rice", "model": name})
+    assert is_error(answer, 404, "NotFound") and len(answer.content) < 400
+
+
+def test_every_answer_has_the_security_headers_and_nobody_else_may_call(server: Command) -> None:
+    origin = {"Origin": "https://elsewhere.example"}
+    for answer in (
+        server.client.get("/health", headers=origin),
+        server.client.get("/nothing", headers=origin),
+        server.client.post("/v1/generate", json={"constraints": ""}, headers=origin),
+        server.client.post("/v1/generate", json={"constraints": "rice"}, headers=origin),
+        server.client.post("/v1/generate/stream", json={"constraints": "rice"}, headers=origin),
+        server.client.get("/docs", headers=origin),
+    ):
+        assert "default-src 'self'" in answer.headers["content-security-policy"]
+        assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["referrer-policy"] == "no-referrer"
+        assert "access-control-allow-origin" not in answer.headers
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What cannot be
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "kind", "sentence"),
+    [
+        ("", 400, "BadRequest", "Expected JSON"),
+        ("{", 400, "BadRequest", "Expected JSON"),
+        ("[" * 10_000, 400, "BadRequest", "Expected JSON"),
+        (b"\xff\xfe", 400, "BadRequest", "Expected JSON"),
+        ('{"constraints": ["\\ud800"]}', 400, "BadRequest", "Expected JSON"),
+        ("[]", 422, "UsageError", "body: expected an object"),
+        ("null", 422, "UsageError", "body: expected an object"),
+        ("{}", 422, "UsageError", "constraints: expected a string, a list of strings"),
+        ('{"constraints": 1}', 422, "UsageError", "constraints: expected a string, a list of strings"),
+        ('{"constraints": ["a", ["b"]]}', 422, "UsageError", "constraints: expected a string, a list of strings"),
+        ('{"constraints": ["a", null]}', 422, "UsageError", "constraints: expected a string, a list of strings"),
+        ('{"constraints": []}', 422, "ConstraintError", "Expected at least one constraint"),
+        ('{"constraints": [[]]}', 422, "ConstraintError", "Expected at least one constraint"),
+        ('{"constraints": [["a"], ["b", " "]]}', 422, "ConstraintError", "list 2: constraint 2 (' ') is empty"),
+        ('{"constraints": "a", "model": 3}', 422, "UsageError", "model: expected a valid string"),
+        ('{"constraints": "a", "colour": 3}', 422, "UsageError", "colour: there is no such field"),
+        ('{"constraints": "a", "options": []}', 422, "UsageError", "options: expected"),
+        ('{"constraints": "a", "options": {"magic": 1}}', 422, "UsageError", "options.magic: there is no such field"),
+        ('{"constraints": "a", "options": {"n": "2"}}', 422, "UsageError", "options.n: expected a valid integer"),
+        ('{"constraints": "a", "options": {"n": true}}', 422, "UsageError", "options.n: expected a valid integer"),
+        ('{"constraints": "a", "options": {"n": 3}}', 422, "UsageError", "n: expected 1 for greedy"),
+        ('{"constraints": "a", "options": {"temperature": NaN}}', 422, "UsageError", "temperature: expected a number"),
+        ('{"constraints": "a", "options": {"decoding": "magic"}}', 422, "UsageError", "decoding: expected greedy"),
+        ('{"constraints": "a", "options": {"seed": 1e400}}', 422, "UsageError", "options.seed: expected"),
+        ('{"constraints": "a", "options": {"seed": 99999999999999999999}}', 422, "UsageError", "seed: expected a num"),
+        ('{"constraints": "a", "options": {"banned": ["a b"]}}', 422, "UsageError", "banned: expected single words"),
+    ],
+)  # fmt: skip
+def test_a_body_that_makes_no_sense_is_one_sentence(
+    server: Command, body: str | bytes, status: int, kind: str, sentence: str
+) -> None:
+    for path in ("/v1/generate", "/v1/generate/stream"):
+        answer = server.client.post(path, content=body, headers={"Content-Type": "application/json"})
+        assert is_error(answer, status, kind) and sentence in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        ({"constraints": [["a"]] * 65}, "at most 64 constraint lists in one request on this server, found 65"),
+        ({"constraints": ["a"] * 65}, "at most 64 constraints in one list on this server, found 65"),
+        ({"constraints": ["a" * 201]}, "at most 200 characters in one constraint on this server, found 201"),
+        ({"constraints": [["a" * 180] * 60] * 2}, "at most 20,000 characters in all constraints on this server"),
+        ({"options": {"decoding": "sample", "n": 17}}, "n of at most 16 on this server, found 17"),
+        ({"options": {"decoding": "beam", "width": 17}}, "width of at most 16 on this server, found 17"),
+        ({"options": {"max_length": 257}}, "max_length of at most 256 on this server, found 257"),
+        ({"options": {"max_stages": 17}}, "max_stages of at most 16 on this server, found 17"),
+        ({"options": {"banned": ["a"] * 101}}, "at most 100 banned words on this server, found 101"),
+    ],
+)
+def test_a_limit_is_one_sentence(server: Command, body: dict[str, Any], sentence: str) -> None:
+    answer = server.client.post("/v1/generate", json={"constraints": "a"} | body)
+    assert is_error(answer, 422, "UsageError") and sentence in answer.json()["error"]["message"]
+
+
+def test_a_long_body_is_not_read_to_its_end_whether_or_not_its_length_is_known(server: Command) -> None:
+    known = server.client.post("/v1/generate", json={"constraints": "a" * 70_000})
+    assert is_error(known, 413, "ContentTooLarge")
+    with connected(server.url) as raw:
+        raw.sendall(request_head("/v1/generate", "Transfer-Encoding: chunked"))
+        raw.sendall(b"10000\r\n" + b"a" * 65_536 + b"\r\n" + b"10\r\n" + b"a" * 16 + b"\r\n")
+        # The body goes on for ever, and yet there is an answer.
+        assert b" 413 " in raw.recv(4096).splitlines()[0]
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "application/jsonp", ""])
+def test_only_json_is_taken(server: Command, kind: str) -> None:
+    answer = server.client.post("/v1/generate", content='{"constraints": "a"}', headers={"Content-Type": kind})
+    assert is_error(answer, 415, "UnsupportedMediaType")
+    declared = {"Content-Type": "Application/JSON; charset=utf-8"}
+    assert server.client.post("/v1/generate", content='{"constraints": "a"}', headers=declared).status_code == 200
+
+
+def test_wrong_addresses_and_methods_have_the_shape_too(server: Command) -> None:
+    assert is_error(server.client.get("/v1/nothing"), 404, "NotFound")
+    for path, method, allowed in (
+        ("/v1/generate", "GET", "POST"),
+        ("/health", "POST", "GET"),
+        ("/v1/models", "PUT", "GET"),
+    ):
+        answer = server.client.request(method, path)
+        assert is_error(answer, 405, "MethodNotAllowed") and answer.headers["allow"] == allowed
+
+
+def test_what_nobody_expected_is_a_number_for_the_client_and_a_traceback_for_the_log(
+    model: Turnstile, caplog: pytest.LogCaptureFixture
+) -> None:
+    with running(lambda: model.pointer) as server:
+
+        def broken(*_: Any) -> Any:
+            raise RuntimeError("secret detail")
+
+        assert server.service.pointer("scripted").predict
+        model._predict = broken
+        answer = server.post(constraints="great")
+        assert is_error(answer, 500, "InternalError") and "secret" not in answer.text
+        number = re.search(r"error (\w{8})", answer.json()["error"]["message"])
+        assert number and f"error {number[1]}" in caplog.text and "secret detail" in caplog.text
+        [(name, data)] = streamed_all(server, constraints="great")[-1:]
+        assert name == "error" and data["error"]["type"] == "InternalError"
+
+
+def streamed_all(server: Running, **body: Any) -> list[tuple[str, dict[str, Any]]]:
+    return events(server.client.post("/v1/generate/stream", json=body).text)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Under load, and at the ends of its life
+
+
+def test_more_than_the_queue_holds_is_refused_at_once(model: Turnstile, callers: ThreadPoolExecutor) -> None:
+    with running(lambda: model.pointer, queue=4, lists=4) as server:
+        model.close()
+        taken = [callers.submit(server.post, constraints="great", options={"max_stages": 1}) for _ in range(4)]
+        until(lambda: server.metric("pointer_queue_lists") == 4)
+        for path in ("/v1/generate", "/v1/generate/stream"):
+            refused = server.post(path, constraints="food")
+            assert is_error(refused, 429, "TooManyRequests") and int(refused.headers["retry-after"]) >= 1
+        assert is_error(server.post("/v1/explain", text="Some text."), 429, "TooManyRequests")
+        assert server.client.get("/health").status_code == 200
+        model.open()
+        assert {future.result(PATIENCE).status_code for future in taken} == {200}
+        assert server.post(constraints="great", options={"max_stages": 1}).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/v1/generate", "/v1/generate/stream"])
+def test_who_leaves_is_dropped_from_the_batch_at_the_next_stage(model: Turnstile, path: str) -> None:
+    with running(lambda: model.pointer) as server:
+        model.close()
+        body = json.dumps({"constraints": "great; food", "options": LOCKED | {"max_stages": 5}}).encode()
+        with connected(server.url) as raw:
+            raw.sendall(request_head(path, f"Content-Length: {len(body)}") + body)
+            until(lambda: model.waiting == 1)
+        until(lambda: server.metric("pointer_queue_lists") == 0)
+        model.permit()
+        until(lambda: server.metric("pointer_cancelled_lists_total") == 1)
+        assert len(model.passes) == 1
+        model.open()
+        assert server.post(constraints="great", options={"max_stages": 1}).status_code == 200
+
+
+def test_a_request_that_takes_too_long_is_given_up(model: Turnstile) -> None:
+    with running(lambda: model.pointer, seconds=0.2) as server:
+        model.close()
+        slow = server.post(constraints="great", options={"max_stages": 1})
+        assert is_error(slow, 503, "TimeLimit") and "within 0.2 seconds" in slow.text
+        assert streamed_all(server, constraints="great")[-1][1]["error"]["type"] == "TimeLimit"
+        model.permit()
+        until(lambda: server.metric("pointer_cancelled_lists_total") == 2)
+        model.open()
+        assert server.post(constraints="great", options={"max_stages": 1}).status_code == 200
+
+
+def test_a_body_that_never_arrives_is_not_waited_for(model: Turnstile) -> None:
+    with running(lambda: model.pointer, seconds=0.2) as server, connected(server.url) as raw:
+        raw.sendall(request_head("/v1/generate", "Content-Length: 10") + b"{")
+        assert b" 408 " in raw.recv(4096).splitlines()[0]
+
+
+def test_health_is_starting_until_the_model_has_written_a_text(model: Turnstile) -> None:
+    model.close()
+    with running(lambda: model.pointer, wait_until_ready=False) as server:
+        until(lambda: model.waiting == 1)
+        health = server.client.get("/health")
+        assert health.status_code == 503 and health.json() == {"status": "starting"}
+        for early in (server.post(constraints="great"), server.post("/v1/generate/stream", constraints="great")):
+            assert is_error(early, 503, "Starting") and early.headers["retry-after"]
+        assert is_error(server.client.get("/v1/models"), 503, "Starting")
+        model.open()
+        until(lambda: server.client.get("/health").status_code == 200)
+        assert server.post(constraints="great", options={"max_stages": 1}).status_code == 200
+
+
+def test_a_server_that_is_told_to_stop_finishes_what_it_took(model: Turnstile, callers: ThreadPoolExecutor) -> None:
+    with running(lambda: model.pointer) as server:
+        model.close()
+        body = {"constraints": "great; food", "options": LOCKED | {"max_stages": 3}}
+        taken: list[Future[httpx.Response]] = [callers.submit(server.post, **body) for _ in range(3)]
+        taken.append(callers.submit(server.post, "/v1/generate/stream", **body))
+        until(lambda: server.metric("pointer_queue_lists") == 4)
+        server.server.handle_exit(signal.SIGTERM, None)
+        health = server.client.get("/health")
+        assert health.status_code == 503 and health.json() == {"status": "stopping"}
+        assert is_error(server.post(constraints="food"), 503, "Stopping")
+        model.open()
+        answers = [future.result(PATIENCE) for future in taken]
+        assert {answer.status_code for answer in answers} == {200} and "event: done" in answers[-1].text
+        server.thread.join(PATIENCE)
+        assert not server.thread.is_alive()
+        with pytest.raises(httpx.ConnectError):
+            httpx.get(server.url + "/health")
+
+
+def test_one_line_of_log_for_each_request_and_no_text_of_a_user_in_it(server: Command) -> None:
+    server.client.post("/v1/generate", json={"constraints": "rice; zanzibar", "options": {"max_stages": 1}})
+    server.client.get("/zanzibar")
+    server.client.post("/v1/generate", json={"constraints": "zanzibar", "model": "zanzibar"})
+    server.client.get("/health")
+    until(lambda: " GET /health 200 " in server.lines[-1])
+    assert re.search(r"\d POST /v1/generate 200 \d+ ms batch \d+\n$", server.lines[-4])
+    assert re.search(r"\d GET other 404 \d+ ms\n$", server.lines[-3])
+    assert not any("zanzibar" in line for line in server.lines)
+
+
+def test_the_metrics_count_requests_times_batches_and_tokens(server: Command) -> None:
+    before = server.client.get("/metrics").text
+    found = server.client.post("/v1/generate", json={"constraints": "rice; back"}).json()["results"][0][0]
+    after = server.client.get("/metrics").text
+
+    def grown(name: str) -> float:
+        return metric(after, name) - metric(before, name)
+
+    assert grown("pointer_tokens_total") == len(found["tokens"])
+    assert grown("pointer_batch_texts_count") == len(found["stages"]) - 1
+    assert grown("pointer_requests_total") == grown("pointer_request_seconds_count") == 2
+    assert 'pointer_requests_total{route="/v1/generate",status="200"}' in after
+    assert metric(after, "pointer_queue_lists") == 0
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Keys, other sites, several processes
+
+
+def test_with_keys_the_api_is_closed_to_everybody_else(model: Turnstile) -> None:
+    with running(lambda: model.pointer, keys=("first-key", "second-key")) as server:
+        body = {"constraints": "great", "options": {"max_stages": 1}}
+        wrong = ("Bearer wrong", "Bearer", "first-key", "Bearer first-key-and-more", "Basic Zmlyc3Qta2V5")
+        for header in ({}, *({"Authorization": value} for value in wrong)):
+            for path in ("/v1/generate", "/v1/generate/stream", "/v1/explain"):
+                answer = server.client.post(path, json=body, headers=header)
+                assert is_error(answer, 401, "Unauthorized") and answer.headers["www-authenticate"] == "Bearer"
+            assert is_error(server.client.get("/v1/models", headers=header), 401, "Unauthorized")
+            assert is_error(server.client.get("/metrics", headers=header), 401, "Unauthorized")
+        for key in ("first-key", "second-key"):
+            header = {"Authorization": f"Bearer {key}"}
+            assert server.client.post("/v1/generate", json=body, headers=header).status_code == 200
+            assert server.client.get("/metrics", headers=header).status_code == 200
+        for path in ("/", "/static/documentation.css", "/docs", "/openapi.json", "/health"):
+            assert server.client.get(path).status_code == 200
+        # A key is asked for before anything of the body is read.
+        long = server.client.post("/v1/generate", content=b"a" * 100_000)
+        assert is_error(long, 401, "Unauthorized")
+
+
+def test_another_site_may_call_if_it_is_allowed(model: Turnstile) -> None:
+    with running(lambda: model.pointer, origins=("https://app.example",), keys=("key",)) as server:
+        asks = {"Origin": "https://app.example", "Access-Control-Request-Method": "POST",
+                "Access-Control-Request-Headers": "authorization,content-type"}  # fmt: skip
+        allowed = server.client.options("/v1/generate", headers=asks)
+        assert allowed.status_code == 200
+        assert allowed.headers["access-control-allow-origin"] == "https://app.example"
+        refused = server.client.options("/v1/generate", headers=asks | {"Origin": "https://evil.example"})
+        assert "access-control-allow-origin" not in refused.headers
+        # Errors can be read there too.
+        answer = server.client.post("/v1/generate", json={}, headers={"Origin": "https://app.example"})
+        assert is_error(answer, 401, "Unauthorized")
+        assert answer.headers["access-control-allow-origin"] == "https://app.example"
+
+
+def test_several_processes_share_the_work_and_end_together(
+    checkpoint: Path, tmp_path: Path, tiny: Pointer, callers: ThreadPoolExecutor
+) -> None:
+    (tmp_path / "keys").write_text("top-secret\n")
+    server = Command("--model", checkpoint, "--workers", "2", "--api-key-file", "keys", "--threads", "1", cwd=tmp_path)
+    try:
+        server.wait_until_ready()
+        header = {"Authorization": "Bearer top-secret"}
+        assert is_error(server.client.get("/v1/models"), 401, "Unauthorized")
+        body = {"constraints": [["rice", "back"]] * 4, "options": {"decoding": "sample", "n": 4, "max_length": 40}}
+
+        def ask() -> httpx.Response:
+            return httpx.post(server.url + "/v1/generate", json=body, headers=header, timeout=PATIENCE)
+
+        futures = [callers.submit(ask) for _ in range(6)]
+        until(lambda: metric(server.client.get("/metrics", headers=header).text, "pointer_queue_lists") > 0)
+        server.process.send_signal(signal.SIGTERM)
+        answers = [future.result(PATIENCE) for future in futures]
+        expected = [list(g.tokens) for g in tiny.generate_many(["rice; back"], **body["options"])[0]]
+        taken = [answer for answer in answers if answer.status_code == 200]
+        assert taken and {answer.status_code for answer in answers} <= {200, 503}
+        for answer in taken:
+            assert [[g["tokens"] for g in texts] for texts in answer.json()["results"]] == [expected] * 4
+        assert server.process.wait(PATIENCE) == 0
+    finally:
+        server.stop()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The command
+
+
+def test_a_key_file_is_checked(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    with pytest.raises(UsageError, match=r"could not read .*keys \(No such file"):
+        read_keys(path)
+    with pytest.raises(UsageError, match="could not read"):
+        read_keys(tmp_path)
+    for content, sentence in (
+        ("\n \n", "found none in"),
+        ("a b\n", "without blanks"),
+        ("schlüssel\n", "plain characters"),
+    ):
+        path.write_text(content, "utf-8")
+        with pytest.raises(UsageError, match=sentence):
+            read_keys(path)
+    path.write_bytes(b"\xff\n")
+    with pytest.raises(UsageError, match="not UTF-8"):
+        read_keys(path)
+    path.write_text("one\n\n two \n")
+    assert read_keys(path) == ("one", "two")
+
+
+def test_a_folder_is_served_under_its_last_name(tmp_path: Path) -> None:
+    for folder in ("a/mine", "b/mine"):
+        (tmp_path / folder).mkdir(parents=True)
+    assert served_names([str(tmp_path / "a" / "mine"), "wiki"]) == {
+        "mine": str(tmp_path / "a" / "mine"),
+        "wiki": "wiki",
+    }
+    with pytest.raises(UsageError, match='found "mine" twice'):
+        served_names([str(tmp_path / "a" / "mine"), str(tmp_path / "b" / "mine")])
+    assert "wiki" in embedded_models() and "reviews" not in embedded_models()[1:]
+
+
+def test_a_server_that_cannot_start_is_one_sentence(pointer: Run) -> None:
+    done = pointer("serve", "--api-key-file", "missing")
+    assert done.returncode == 2 and done.stdout == "" and done.stderr.count("\n") == 1
+    assert done.stderr.startswith("pointer: api_key_file: expected a file with one key a line, could not read missing")
+
+
+def test_without_the_extra_a_sentence_says_what_to_install() -> None:
+    program = (
+        "import sys; sys.modules['fastapi'] = None; sys.argv = ['pointer', 'serve']\n"
+        "from pointer.cli import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1
+    assert done.stderr.endswith('Install it with: pip install "pointer-text[serve]"\n')
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The documentation
+
+
+def test_the_documentation_names_every_endpoint_option_limit_metric_and_error(server: Command) -> None:
+    models, openapi = server.client.get("/v1/models").json(), server.client.get("/openapi.json").json()
+    names = [*models["options"], *models["limits"], *models, "stage", "done", "error"]
+    names += re.findall(r"^# TYPE (\w+)", server.client.get("/metrics").text, re.MULTILINE)
+    for name in [*names, *openapi["paths"], *openapi["paths"]["/v1/generate"]["post"]["responses"]]:
+        assert name in DOCUMENT, name
+    for name, value in models["limits"].items():
+        assert f"| `{name}` | {value:,} |".replace(".0 |", " |") in DOCUMENT
+
+
+def test_the_commands_and_the_program_of_the_documentation_work(
+    server: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = DOCUMENT.replace("http://127.0.0.1:8000", server.url)
+    commands = re.findall(r"```sh\n(curl .+)\n```", here)
+    assert len(commands) == 4
+    for command in commands if shutil.which("curl") else []:
+        done = subprocess.run(shlex.split(command), capture_output=True, text=True)
+        assert done.returncode == 0 and done.stdout and '"error"' not in done.stdout
+    [program] = re.findall(r"```python\n(.*?)```", here, re.DOTALL)
+    exec(program, {})
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "New york tax cuts" and lines[-1] in ("converged", "max_stages", "max_length")
