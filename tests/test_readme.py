@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -28,12 +29,19 @@ def test_a_command_of_the_readme_works(pointer: Run, tmp_path: Path, command: st
     (tmp_path / "theirs.txt").write_text("\n".join(reversed(lines)) + "\n", "utf-8")
     ours = [{"text": line.lower(), "constraints": line.split()[:2]} for line in lines]
     (tmp_path / "ours.jsonl").write_text("\n".join(map(json.dumps, ours)) + "\n", "utf-8")
-    if command.startswith("pointer train"):
+    if command.startswith("pointer train") or "--model rival" in command:
         assert pointer("prepare", "mine.txt", "--out", "data").returncode == 0
-        command = command.replace("--minutes 30", "--minutes 30 --steps 2")
-    done = pointer(*shlex.split(command, comments=True)[1:])
+    if "--model rival" in command:
+        _run(pointer, next(one for one in COMMANDS if "--out rival" in one))
+    done = _run(pointer, command)
+    written = re.search(r" -o (\S+)", command)
+    assert done.stdout.strip() or (written and (tmp_path / written[1]).stat().st_size)
+
+
+def _run(pointer: Run, command: str) -> "subprocess.CompletedProcess[str]":
+    done = pointer(*shlex.split(re.sub(r"--minutes \d+", r"\g<0> --steps 2", command), comments=True)[1:])
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() or (tmp_path / "out.jsonl").stat().st_size
+    return done
 
 
 def test_the_python_of_the_readme_works(capsys: pytest.CaptureFixture[str]) -> None:

@@ -105,7 +105,7 @@ def redrawn(rows: Rows, vocabulary: Vocabulary, stages: Stages, random: np.rando
     wanted = random.random(len(rows)) < {"importance": 0.0, "mixed": 0.5, "keywords": 1.0}[stages.skeleton]
     most = random.integers(stages.keywords[0], stages.keywords[1], len(rows), endpoint=True)
     for i in np.flatnonzero(wanted):
-        chosen = _keyword_pieces(rows.rank[parts[i]], continues[parts[i]], int(most[i]), random)
+        chosen = keyword_pieces(rows.rank[parts[i]], continues[parts[i]], int(most[i]), random)
         keep[parts[i]] |= chosen
         if chosen.any():
             sizes[i] = 0
@@ -115,7 +115,7 @@ def redrawn(rows: Rows, vocabulary: Vocabulary, stages: Stages, random: np.rando
     return Rows(rows.ids, np.concatenate(born), rows.importance, rows.rank, rows.offsets)
 
 
-def _keyword_pieces(
+def keyword_pieces(
     rank: npt.NDArray[np.uint8], continues: npt.NDArray[np.bool_], most: int, random: np.random.Generator
 ) -> npt.NDArray[np.bool_]:
     """The pieces of at most `most` drawn keywords."""

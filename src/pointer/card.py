@@ -42,7 +42,7 @@ def model_card(
         + ".",
         f"## Training\n\nStarted from `{source}`. {progress['step']:,} steps, {progress['epochs']:.2f} epochs, "
         f"{progress['tokens']:,} tokens in {progress['seconds'] / 60:.0f} minutes; {seen:,} tokens with all that "
-        "came before.\n\n" + _table(["setting", "value"], [[key, str(value)] for key, value in chosen.items()]),
+        "came before.\n\n" + table(["setting", "value"], [[key, str(value)] for key, value in chosen.items()]),
         _results(history),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -62,13 +62,13 @@ def _results(history: list[dict[str, Any]]) -> str:
     head = ["stage", "loss", "perplexity of insertions", "top-1 accuracy", "[NOI] precision", "[NOI] recall"]
     samples = [[", ".join(s["constraints"]), s["text"]] for s in validations[-1].get("samples", [])]
     return (
-        f"## Results\n\nOn held-out texts, at step {validations[-1]['step']:,}. ![](curve.png)\n\n{_table(head, rows)}"
+        f"## Results\n\nOn held-out texts, at step {validations[-1]['step']:,}. ![](curve.png)\n\n{table(head, rows)}"
         f"\n\n## Samples\n\nNot chosen: the first held-out texts that have keywords.\n\n"
-        + _table(["constraints", "text"], [[cell.replace("|", "\\|") for cell in row] for row in samples])
+        + table(["constraints", "text"], [[cell.replace("|", "\\|") for cell in row] for row in samples])
     )
 
 
-def _table(head: list[str], rows: list[list[str]]) -> str:
+def table(head: list[str], rows: list[list[str]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 

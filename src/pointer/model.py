@@ -121,7 +121,7 @@ class InsertionTransformer(BertForMaskedLM):  # type: ignore[no-untyped-call]
         """
         tied = self._tied_weights_keys or {}
         weights = {name: value.to(dtype) for name, value in self.state_dict().items() if name not in tied}
-        with _replaced(Path(folder)) as beside:
+        with replaced(Path(folder)) as beside:
             with _quiet():
                 super().save_pretrained(beside, state_dict=weights, **kwargs)
             # What other programs should take it for; they know nothing of an InsertionTransformer.
@@ -353,7 +353,7 @@ def _load(
 
 
 @contextlib.contextmanager
-def _replaced(folder: Path) -> Iterator[Path]:
+def replaced(folder: Path) -> Iterator[Path]:
     """A folder to write into that takes the place of `folder` when all is written; other files there are kept."""
     if folder.exists() and not folder.is_dir():
         raise CheckpointError(f"Expected a folder to save to, found the file {folder}.", "Choose another name.")

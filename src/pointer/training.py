@@ -132,7 +132,7 @@ class _Run:
         prepared = PreparedData.open(data, verify=self.accelerator.is_main_process)
         self.manifest, self.vocabulary = prepared.manifest, prepared.vocabulary
         self.tables = {name: (prepared.folder / name).read_bytes() for name in TABLES}
-        rows, held_out = _split(prepared, validation, settings)
+        rows, held_out = split_held_out(prepared, validation, settings)
         self.stages = Stages(settings.skeleton, settings.keywords, settings.closing_share, settings.seed)
         per_step = self.accelerator.num_processes * settings.accumulate
         self.batches = Batches(rows, self.vocabulary, self.stages, settings.batch_tokens, per_step)
@@ -140,7 +140,7 @@ class _Run:
             held_out, self.vocabulary, replace(self.stages, closing_share=1.0), settings.batch_tokens
         ).plan(0, 0)
         if self.accelerator.is_main_process:
-            _tidy(out)
+            tidy(out)
         self.accelerator.wait_for_everyone()
         self._open(max(_longest(rows), _longest(held_out)))
         self.pending: list[tuple[torch.Tensor, float]] = []
@@ -152,9 +152,9 @@ class _Run:
     def _open(self, longest: int) -> None:
         """Model, optimizer and progress: new, continued exactly, or continued from weights alone."""
         last = self.out / "last"
-        state = _read_state(last / STATE)
+        state = read_state(last / STATE)
         if state is not None:
-            _same_run(state, self._identity(), last)
+            same_run(state, self._identity(), last)
         continued = (last / "config.json").is_file()
         torch.manual_seed(self.settings.seed)
         model = InsertionTransformer.start(
@@ -172,7 +172,7 @@ class _Run:
         if self.settings.gradient_checkpointing:
             model.gradient_checkpointing_enable()
         optimizer = torch.optim.AdamW(
-            _parameter_groups(model, self.settings.weight_decay), self.settings.learning_rate, fused=True
+            parameter_groups(model, self.settings.weight_decay), self.settings.learning_rate, fused=True
         )
         self.module, self.optimizer = self.accelerator.prepare(GapLoss(model), optimizer)
         self.model = model
@@ -186,7 +186,7 @@ class _Run:
             self.at.warmup = max(self.settings.warmup_steps, FRESH_WARMUP)
         self.board = None
         if self.accelerator.is_main_process:
-            _cut_log(self.out / METRICS, self.at.step)
+            cut_log(self.out / METRICS, self.at.step)
             self.board = _tensorboard(self.out / "tensorboard", self.at.step)
 
     def _identity(self) -> dict[str, Any]:
@@ -352,7 +352,7 @@ class _Run:
         self.accelerator.wait_for_everyone()
         if self.accelerator.is_main_process:
             self.model.config.pointer["tokens_seen"] = self.at.tokens_before + self.at.tokens
-            history = _read_log(self.out / METRICS)
+            history = read_log(self.out / METRICS)
             curve = curve_picture(history)
             card = model_card(
                 self.out.name, self.init, self.about, self.settings, self.manifest, history, asdict(self.at)
@@ -379,7 +379,7 @@ class _Run:
         return buffer.getvalue()
 
     def _last_validation(self) -> dict[str, Any]:
-        found = [line["validation"] for line in _read_log(self.out / METRICS) if "validation" in line]
+        found = [line["validation"] for line in read_log(self.out / METRICS) if "validation" in line]
         return found[-1] if found else {}
 
     def _write_metrics(self, line: dict[str, Any]) -> None:
@@ -428,7 +428,9 @@ def _tensorboard(folder: Path, step: int) -> "SummaryWriter | None":
     return SummaryWriter(str(folder), purge_step=step + 1)
 
 
-def _split(prepared: PreparedData, validation: str | Path | None, settings: TrainingSettings) -> tuple[Rows, Rows]:
+def split_held_out(
+    prepared: PreparedData, validation: str | Path | None, settings: TrainingSettings
+) -> tuple[Rows, Rows]:
     """Training rows and validation rows; without data of its own, validation gets a share of the training rows."""
     rows = prepared.load()
     if validation is not None:
@@ -481,7 +483,7 @@ def _expect_frequencies(model: InsertionTransformer, rows: Rows) -> None:
     model.cls.predictions.bias.copy_(prior - prior.mean())
 
 
-def _parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
     """Biases and layer norms are not decayed."""
     matrices = [p for p in model.parameters() if p.dim() > 1]
     vectors = [p for p in model.parameters() if p.dim() <= 1]
@@ -492,7 +494,7 @@ def _parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, A
 # The files of a run
 
 
-def _tidy(out: Path) -> None:
+def tidy(out: Path) -> None:
     """Make the folder of a run, without what a killed process left in it."""
     with full_disk_explained(out):
         out.mkdir(parents=True, exist_ok=True)
@@ -501,7 +503,7 @@ def _tidy(out: Path) -> None:
         remove_partial(out)
 
 
-def _read_state(path: Path) -> dict[str, Any] | None:
+def read_state(path: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
@@ -514,7 +516,7 @@ def _read_state(path: Path) -> dict[str, Any] | None:
         ) from error
 
 
-def _same_run(state: dict[str, Any], now: dict[str, Any], last: Path) -> None:
+def same_run(state: dict[str, Any], now: dict[str, Any], last: Path) -> None:
     was = json.loads(state["identity"])
     differs = [name for name in now if was.get(name) != now[name]]
     if differs:
@@ -525,7 +527,7 @@ def _same_run(state: dict[str, Any], now: dict[str, Any], last: Path) -> None:
         )
 
 
-def _read_log(path: Path) -> list[dict[str, Any]]:
+def read_log(path: Path) -> list[dict[str, Any]]:
     if not path.is_file():
         return []
     lines = []
@@ -537,8 +539,8 @@ def _read_log(path: Path) -> list[dict[str, Any]]:
     return lines
 
 
-def _cut_log(path: Path, step: int) -> None:
+def cut_log(path: Path, step: int) -> None:
     """Forget what was logged after the checkpoint that the run continues from."""
-    kept = [line for line in _read_log(path) if line["step"] <= step]
+    kept = [line for line in read_log(path) if line["step"] <= step]
     if path.exists():
         write_whole(path, "".join(json.dumps(line) + "\n" for line in kept).encode())

@@ -121,7 +121,7 @@ def test_grid_beam_search_forces_what_the_same_model_would_forget(trained: Path,
     [[soft]] = open_system("autoregressive", trained).generate_many([asked])
     [[hard]] = open_system("grid-beam", trained).generate_many([asked], max_length=40)
     assert "zebra" in soft.missing and hard.missing == () and "zebra" in hard.text
-    names = [open_system(system, trained).name for system in ("autoregressive", "grid-beam")]  # type: ignore[attr-defined]
+    names = [open_system(system, trained).name for system in ("autoregressive", "grid-beam")]
     assert names == [f"autoregressive:{trained}", f"grid-beam:{trained}"], "records tell the two apart"
 
 

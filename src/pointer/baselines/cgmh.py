@@ -440,8 +440,8 @@ class CGMH:
     candidates: int = 50
     """Tokens that are weighed for a slot."""
     name: str = "model"
-    acceptance: dict[str, Acceptance] = field(default_factory=dict)
-    """How every operation fared in the last `generate_many`."""
+    acceptance: dict[str, Acceptance] = field(default_factory=lambda: {one: Acceptance() for one in OPERATIONS})
+    """How every operation has fared so far."""
 
     def __post_init__(self) -> None:
         for name in ("iterations", "candidates"):
@@ -460,12 +460,20 @@ class CGMH:
         batches = list(parsed_in_batches(lists, batch_size))
         rules = self._rules(chosen.max_length - 2)
         starts = [[self._start(constraints, rules) for constraints in batch] for batch in batches]
-        self.acceptance = {operation: Acceptance() for operation in OPERATIONS}
         results: list[list[Generation]] = []
         for batch, slots in zip(batches, starts, strict=True):
             found = self._sampled(batch, slots, rules, chosen.seed)
             results += [[self._generation(*one)] for one in zip(found, batch, strict=True)]
         return results
+
+    @property
+    def remark(self) -> str:
+        """How the chains have fared so far, for people."""
+        parts = [
+            f"{name} {one.accepted / max(1, one.tried):.1%} of {one.tried:,} (changed the text: {one.changed:,})"
+            for name, one in self.acceptance.items()
+        ]
+        return f"accepted: {', '.join(parts)}"
 
     @cached_property
     def _allowed(self) -> npt.NDArray[np.bool_]:

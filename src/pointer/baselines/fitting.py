@@ -33,10 +33,10 @@ from safetensors.torch import load_model, save_model
 from torch import nn
 
 from pointer import __version__
-from pointer.batches import BLOCK_ROWS, Batches, Pairs, Place, Stages, _keyword_pieces, all_pairs, cut, take
-from pointer.card import _table
+from pointer.batches import BLOCK_ROWS, Batches, Pairs, Place, Stages, all_pairs, cut, keyword_pieces, take
+from pointer.card import table
 from pointer.errors import CheckpointError, DataError, TrainingError, UsageError
-from pointer.model import CARD, TABLES, _replaced, checkpoint_folder
+from pointer.model import CARD, TABLES, checkpoint_folder, replaced
 from pointer.prepare.shards import CASING, PreparedData, Rows
 from pointer.settings import BUDGET, TrainingSettings
 from pointer.storage import full_disk_explained
@@ -46,14 +46,14 @@ from pointer.training import (
     STATE,
     Outcome,
     Progressed,
-    _cut_log,
-    _parameter_groups,
-    _read_log,
-    _read_state,
-    _same_run,
-    _split,
-    _tidy,
+    cut_log,
     denormals_as_zero,
+    parameter_groups,
+    read_log,
+    read_state,
+    same_run,
+    split_held_out,
+    tidy,
 )
 from pointer.vocabulary import Vocabulary, embedded_folder
 
@@ -162,7 +162,7 @@ class FittingData:
         """Read a folder of `pointer prepare`; without validation data of its own, some texts are held out."""
         prepared = PreparedData.open(folder)
         try:
-            texts, held_out = _split(prepared, validation, settings.common)
+            texts, held_out = split_held_out(prepared, validation, settings.common)
         except KeyError as error:  # what the reader says about a column that is not there
             raise DataError(
                 f"Expected shards with ids, stage, importance and rank in {folder}, found some without {error}.",
@@ -209,7 +209,7 @@ class TextBatch:
         counts = self.random.integers(fewest, most, len(self), endpoint=True).tolist()
         ranks = np.split(self.texts.rank, self.texts.offsets[1:-1])
         texts = zip(self.sequences(), ranks, counts, strict=True)
-        return [_keyword_pieces(r, self.vocabulary.continues[ids], n, self.random) for ids, r, n in texts]
+        return [keyword_pieces(r, self.vocabulary.continues[ids], n, self.random) for ids, r, n in texts]
 
 
 def padded(sequences: Sequence[npt.NDArray[np.int64]], fill: int, device: torch.device) -> torch.Tensor:
@@ -302,20 +302,20 @@ class _Fit(Generic[Model]):
         self.clock = time.process_time if self.device.type == "cpu" else time.monotonic
         self.batches = _Texts(data.texts, data.vocabulary, settings)
         self.validation = _Texts(data.held_out, data.vocabulary, settings).plan(0, 0)
-        _tidy(out)
+        tidy(out)
         self._open()
-        _cut_log(out / METRICS, self.at.step)
+        cut_log(out / METRICS, self.at.step)
         self.pending: list[tuple[torch.Tensor, int]] = []
         """The loss and the predictions of every step since the last line of the log."""
-        found = [line["validation"] for line in _read_log(out / METRICS) if "validation" in line]
+        found = [line["validation"] for line in read_log(out / METRICS) if "validation" in line]
         self.last_validation: dict[str, Any] = found[-1] if found else {}
 
     def _open(self) -> None:
         """Model, optimizer and progress: new, continued exactly, or continued from weights alone."""
         last = self.out / "last"
-        state = _read_state(last / STATE)
+        state = read_state(last / STATE)
         if state is not None:
-            _same_run(state, self._identity(), last)
+            same_run(state, self._identity(), last)
         torch.manual_seed(self.settings.seed)
         self.model = self.trainee.make()
         self.at = Progressed(warmup=self.settings.warmup_steps)
@@ -325,7 +325,7 @@ class _Fit(Generic[Model]):
             self.at.tokens_before = kept.config["tokens_seen"]
             self.at.warmup = max(self.settings.warmup_steps, FRESH_WARMUP)
         self.model.to(self.device)
-        groups = _parameter_groups(self.model, self.settings.weight_decay)
+        groups = parameter_groups(self.model, self.settings.weight_decay)
         self.optimizer = torch.optim.AdamW(groups, self.settings.learning_rate, fused=True)
         if state is not None:
             self.optimizer.load_state_dict(state["optimizer"])
@@ -457,7 +457,7 @@ class _Fit(Generic[Model]):
 
     def _save(self, name: str) -> None:
         """Write a checkpoint folder; `last` with all that it takes to go on."""
-        history = _read_log(self.out / METRICS)
+        history = read_log(self.out / METRICS)
         files = self.data.tables | {CARD: self._card(history).encode()}
         if name == "last":
             files |= {STATE: self._state()}
@@ -469,7 +469,7 @@ class _Fit(Generic[Model]):
             "vocabulary": self.data.vocabulary.fingerprint,
             "versions": {"pointer": __version__, "python": platform.python_version(), "torch": torch.__version__},
         }
-        with _replaced(self.out / name) as beside:
+        with replaced(self.out / name) as beside:
             save_model(self.model, str(beside / WEIGHTS), metadata={"format": "pt"})
             (beside / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", "utf-8")
             self.data.vocabulary.save(beside)
@@ -506,8 +506,8 @@ class _Fit(Generic[Model]):
             f"{self.data.vocabulary.fingerprint} of {len(self.data.vocabulary):,} entries.",
             f"## Training\n\n{at.step:,} steps, {at.epochs:.2f} epochs, {at.tokens:,} tokens of texts in "
             f"{at.seconds / 60:.0f} minutes.\n\n"
-            + _table(["setting", "value"], [[key, str(value)] for key, value in rows.items() if value is not None]),
-            "## Results\n\nOn held-out texts.\n\n" + _table(["step", "loss", "perplexity"], results),
+            + table(["setting", "value"], [[key, str(value)] for key, value in rows.items() if value is not None]),
+            "## Results\n\nOn held-out texts.\n\n" + table(["step", "loss", "perplexity"], results),
         ]
         return "\n\n".join(parts) + "\n"
 

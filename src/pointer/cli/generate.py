@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pointer.cli.shared import Json, Reporter, Seed, bar, draw_stages
+from pointer.cli.shared import Json, Reporter, Seed, Setting, System, bar, draw_stages
 from pointer.errors import UsageError
 
 if TYPE_CHECKING:
     from pointer.decoding.bulk import Asked
-    from pointer.decoding.generator import Generation
+    from pointer.decoding.generator import Generation, Generator
     from pointer.prepare.corpus import Skipped
 
 
@@ -22,7 +22,7 @@ def generate(
         list[str] | None,
         typer.Argument(help="Words and phrases, or one string with ; between.", show_default=False),
     ] = None,
-    model: Annotated[str, typer.Option(help="Embedded model, folder or Hub id.")] = "wiki",
+    model: Annotated[str | None, typer.Option(help="Embedded model, folder or Hub id; wiki if left out.")] = None,
     file: Annotated[str | None, typer.Option("-f", "--file", help="A list of constraints a line; - is stdin.")] = None,
     out: Annotated[Path | None, typer.Option("-o", "--out", help="Write jsonl here; goes on where it stopped.")] = None,
     separator: Annotated[str, typer.Option(help="What stands between constraints in one string.")] = ";",
@@ -47,6 +47,8 @@ def generate(
     device: Annotated[str | None, typer.Option(help="cpu, cuda, ...; the best there is if left out.")] = None,
     dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
     threads: Annotated[int | None, typer.Option(help="CPU threads.")] = None,
+    system: System = "pointer",
+    setting: Setting = None,
     show_stages: Annotated[bool, typer.Option("--show-stages", help="Show how the text grows.")] = False,
     html: Annotated[Path | None, typer.Option(help="Also draw the stages into this HTML file.")] = None,
     as_json: Json = False,
@@ -61,15 +63,14 @@ def generate(
         repetition_penalty, lock_start, lock_end, tuple(word.lower() for word in ban or ()),
     )  # fmt: skip
     from pointer.decoding.bulk import Asked, ResultFile, generate_lines, read_lists, records
-    from pointer.decoding.generator import Pointer
 
     asked = _asked(constraints or [], separator) if constraints else read_lists(str(file), separator)
-    pointer = Pointer.from_pretrained(model, device, dtype, threads)
-    results = ResultFile(out, pointer, options) if out is not None else None
+    generator = _open(system, model, device, dtype, threads, setting or [])
+    results = ResultFile(out, generator, options) if out is not None else None
     report = Reporter()
     with bar() as progress:
         rest = (one for one in asked if not isinstance(one, Asked) or results is None or one.line > results.done)
-        for done, written in enumerate(generate_lines(pointer, rest, options, batch_size, report), 1):
+        for done, written in enumerate(generate_lines(generator, rest, options, batch_size, report), 1):
             best = written.found[0]
             if best.missing:
                 print(f"pointer: line {written.asked.line}: lost {', '.join(best.missing)}", file=sys.stderr)
@@ -77,15 +78,37 @@ def generate(
                 results.add(written)
                 progress("generating", done, None)
             elif as_json:
-                for record in records(pointer, written, options):
+                for record in records(generator, written, options):
                     print(json.dumps(record, ensure_ascii=False))
             else:
                 _show(written.found, show_stages)
             if html is not None:
                 draw_stages(best.stages, best.text, html)
     report.rest()
+    if remark := getattr(generator, "remark", ""):
+        print(f"pointer: {generator.name}: {remark}", file=sys.stderr)
     if report.counts and constraints:
         raise typer.Exit(1)
+
+
+def _open(
+    system: str, model: str | None, device: str | None, dtype: str, threads: int | None, setting: list[str]
+) -> "Generator":
+    if system != "pointer":
+        import torch
+
+        from pointer.baselines import open_system, read_settings
+
+        if dtype != "float32":
+            raise UsageError(f"dtype: expected float32, all that {system} can do, found {dtype}.", "Leave it out.")
+        if threads is not None:
+            torch.set_num_threads(threads)
+        return open_system(system, model, device, **read_settings(setting))
+    from pointer.decoding.generator import Pointer
+
+    if setting:
+        raise UsageError("setting: expected with a --system of its own, found without.", "Leave it out.")
+    return Pointer.from_pretrained(model or "wiki", device, dtype, threads)
 
 
 def _asked(constraints: list[str], separator: str) -> "Iterator[Asked | Skipped]":

@@ -25,6 +25,12 @@ Tagger = Annotated[str, typer.Option(help="Part-of-speech tagger: perceptron (En
 Language = Annotated[str, typer.Option(help="Language of the stop words, two letters.")]
 Skeleton = Annotated[str, typer.Option(help="What stage 0 holds: importance, keywords, or mixed.")]
 Seed = Annotated[int, typer.Option(help="Seed of all random draws.")]
+System = Annotated[
+    str, typer.Option(help="pointer, or one to compare with: cgmh, nmstg, autoregressive, grid-beam, keywords.")
+]
+Setting = Annotated[
+    list[str] | None, typer.Option(help="NAME=VALUE of what only that system has, as hidden=300; may be repeated.")
+]
 
 
 class Reporter:

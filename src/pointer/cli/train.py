@@ -3,18 +3,24 @@
 import json
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pointer.cli.shared import Json
+from pointer.cli.shared import Json, Setting, System
+from pointer.errors import UsageError
+
+if TYPE_CHECKING:
+    from pointer.training import Outcome
 
 
 def train(
     data: Annotated[Path, typer.Argument(help="A folder that `pointer prepare` made.")],
-    init: Annotated[str, typer.Option(help="Embedded model, folder or Hub id; from scratch: tiny, mini, base, large.")],
     out: Annotated[Path, typer.Option(help="The folder of the run, to make or to go on with.")],
-    preset: Annotated[str, typer.Option(help="small (little compute) or paper; what follows changes it.")] = "small",
+    init: Annotated[
+        str | None, typer.Option(help="Embedded model, folder or Hub id; from scratch: tiny, mini, base, large.")
+    ] = None,
+    preset: Annotated[str | None, typer.Option(help="small (the default) or paper; what follows changes it.")] = None,
     validation: Annotated[Path | None, typer.Option(help="Data to validate on; else some is held out.")] = None,
     about: Annotated[str, typer.Option(help="For the model card: what the data is, under which licence.")] = "",
     epochs: Annotated[float | None, typer.Option(help="Budget: passes over the data.")] = None,
@@ -44,6 +50,8 @@ def train(
         bool | None, typer.Option("--gradient-checkpointing", help="Less memory, more time.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of all random draws.")] = None,
+    system: System = "pointer",
+    setting: Setting = None,
     as_json: Json = False,
 ) -> None:
     """Train a model on prepared data: pre-training and fine-tuning alike.
@@ -52,15 +60,9 @@ def train(
     `accelerate launch -m pointer train ...`
     """
     given = {name: value for name, value in locals().items() if value is not None}
-    from dataclasses import asdict, fields
+    from dataclasses import asdict
 
-    from pointer.settings import TrainingSettings
-
-    names = [field.name for field in fields(TrainingSettings)]
-    settings = TrainingSettings.preset(preset, **{name: given[name] for name in names if name in given})
-    from pointer.training import train as run
-
-    outcome = run(data, out, settings, init, validation, about)
+    outcome = _train(given) if system == "pointer" else _train_other(given)
     if int(os.environ.get("RANK", "0")):  # one process of many speaks for all
         return
     if as_json:
@@ -70,6 +72,43 @@ def train(
         f"{out}: {outcome.reason} after {outcome.step:,} steps and {outcome.tokens:,} tokens; validation loss "
         f"{outcome.validation['loss']:.4f}; {outcome.real_share:.1%} of the positions computed were real tokens"
     )
+
+
+def _train(given: dict[str, Any]) -> "Outcome":
+    from pointer.settings import TrainingSettings
+
+    if "setting" in given:
+        raise UsageError("setting: expected with a --system of its own, found without.", "Leave it out.")
+    if "init" not in given:
+        raise UsageError("init: expected a model to start from, found none.", "For example: --init wiki.")
+    settings = TrainingSettings.preset(given.get("preset", "small"), **_chosen(given, TrainingSettings))
+    from pointer.training import train as run
+
+    return run(given["data"], given["out"], settings, given["init"], given.get("validation"), given["about"])
+
+
+def _train_other(given: dict[str, Any]) -> "Outcome":
+    """Train one of the systems that POINTER is compared with."""
+    from pointer.baselines import read_settings, train_system
+    from pointer.baselines.fitting import FittingSettings
+
+    chosen = _chosen(given, FittingSettings)
+    known = {*chosen, "data", "out", "validation", "about", "system", "setting", "as_json"}
+    for name in given:
+        if name not in known:
+            option = name.replace("_", "-")
+            raise UsageError(f"{option}: expected for POINTER alone, found with {given['system']}.", "Leave it out.")
+    sizes = read_settings(given.get("setting", []))
+    return train_system(
+        given["system"], given["data"], given["out"], FittingSettings(**chosen), validation=given.get("validation"),
+        about=given["about"], **sizes,
+    )  # fmt: skip
+
+
+def _chosen(given: dict[str, Any], kind: type) -> dict[str, Any]:
+    from dataclasses import fields
+
+    return {field.name: given[field.name] for field in fields(kind) if field.name in given}
 
 
 def convert(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pointer.decoding.constraints import parse
-from pointer.decoding.generator import Generation, Pointer
+from pointer.decoding.generator import Generation, Generator
 from pointer.decoding.options import Options
 from pointer.errors import ConstraintError, DataError
 from pointer.prepare.corpus import Corpus, Skipped
@@ -57,7 +57,7 @@ class Written(NamedTuple):
 
 
 def generate_lines(
-    pointer: Pointer,
+    generator: Generator,
     asked: Iterator[Asked | Skipped],
     options: Options,
     batch_size: int,
@@ -68,7 +68,7 @@ def generate_lines(
 
     def decode(together: list[Asked]) -> list[Written]:
         start = time.perf_counter()
-        texts = pointer.generate_many([one.constraints for one in together], batch_size, **asdict(options))
+        texts = generator.generate_many([one.constraints for one in together], batch_size, **asdict(options))
         seconds = (time.perf_counter() - start) / max(1, len(together))
         return [Written(one, found, seconds) for one, found in zip(together, texts, strict=True)]
 
@@ -94,17 +94,17 @@ def generate_lines(
     yield from finish()
 
 
-def _made_by(pointer: Pointer, options: Options) -> dict[str, Any]:
+def _made_by(generator: Generator, options: Options) -> dict[str, Any]:
     """What made a text: the model, and the options that differ from the defaults, as JSON has them."""
     defaults = asdict(Options())
     changed = {name: value for name, value in asdict(options).items() if value != defaults[name]}
-    made: dict[str, Any] = json.loads(json.dumps({"model": pointer.name, "options": changed, "seed": options.seed}))
+    made: dict[str, Any] = json.loads(json.dumps({"model": generator.name, "options": changed, "seed": options.seed}))
     return made
 
 
-def records(pointer: Pointer, written: Written, options: Options) -> Iterator[dict[str, Any]]:
+def records(generator: Generator, written: Written, options: Options) -> Iterator[dict[str, Any]]:
     """What is written for one line: each text with its constraints, what made it, and the time it took."""
-    made = _made_by(pointer, options)
+    made = _made_by(generator, options)
     for rank, generation in enumerate(written.found):
         seconds = round(written.seconds, 4)
         yield {"line": written.asked.line, "rank": rank} | made | generation.to_dict() | {"seconds": seconds}
@@ -113,15 +113,15 @@ def records(pointer: Pointer, written: Written, options: Options) -> Iterator[di
 class ResultFile:
     """A jsonl file of results that grows line by line; opening it again finds where it was left."""
 
-    def __init__(self, path: Path, pointer: Pointer, options: Options) -> None:
+    def __init__(self, path: Path, generator: Generator, options: Options) -> None:
         self.path = path
-        self.pointer = pointer
+        self.generator = generator
         self.options = options
         self.done = self._last_line() if path.exists() else 0
 
     def _last_line(self) -> int:
         """The last input line that has all its texts; a line that was cut off while being written is removed."""
-        made = _made_by(self.pointer, self.options)
+        made = _made_by(self.generator, self.options)
         whole: list[tuple[int, bytes]] = []
         for raw in self.path.read_bytes().splitlines(keepends=True):
             try:
@@ -147,6 +147,6 @@ class ResultFile:
 
     def add(self, written: Written) -> None:
         """Append the texts of one line."""
-        lines = [json.dumps(record, ensure_ascii=False) for record in records(self.pointer, written, self.options)]
+        lines = [json.dumps(record, ensure_ascii=False) for record in records(self.generator, written, self.options)]
         with full_disk_explained(self.path), self.path.open("a", encoding="utf-8") as file:
             file.write("".join(f"{line}\n" for line in lines))

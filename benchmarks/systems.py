@@ -1,0 +1,122 @@
+"""How fast each system is trained and writes, and what each wrote for the keyword lists of the paper's appendix.
+
+    python benchmarks/systems.py OUT RUNS [--plot FILE]
+
+Reads what `recipes/tables.sh` made: `OUT/all` and `OUT/few` (texts with the seconds they took), `OUT/appendix`, and the
+logs of the training runs `RUNS-SYSTEM`. All of it ran on one machine, one thread, one after the other.
+"""
+
+import argparse
+import json
+import statistics
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pointer.evaluation.report import mark
+from pointer.evaluation.table import Cell, Table
+
+EXAMPLES = 1000
+"""Texts that times are given for, as in the paper."""
+
+
+class Speed(NamedTuple):
+    """How fast a system is."""
+
+    name: str
+    training: float | None
+    """Tokens a second; none for what is not trained."""
+    texts: int
+    """That were timed."""
+    seconds: float
+    """For `EXAMPLES` texts."""
+
+
+def speed(file: Path, runs: str) -> Speed:
+    """From a file of `pointer generate -o` and the log of the system's training."""
+    records = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+    seconds = sum(record["seconds"] for record in records)
+    system = {"grid-beam": "autoregressive"}.get(file.stem, file.stem.split("-")[0])
+    return Speed(file.stem, trained(Path(f"{runs}-{system}")), len(records), seconds / len(records) * EXAMPLES)
+
+
+def trained(run: Path) -> float | None:
+    """The median of the tokens a second that a run logged."""
+    if not (run / "metrics.jsonl").exists():
+        return None
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]
+    return statistics.median(float(line["tokens_per_second"]) for line in lines if "tokens_per_second" in line)
+
+
+def speeds(out: Path, runs: str) -> list[Speed]:
+    """Of every system, the fastest writer first; where it wrote all texts, those count, and otherwise the few."""
+    files = {file.stem: file for folder in ("few", "all") for file in sorted((out / folder).glob("*.jsonl"))}
+    return sorted((speed(file, runs) for file in files.values()), key=lambda one: one.seconds)
+
+
+def table(found: list[Speed]) -> str:
+    """The paper's table of speed; the ratios are to POINTER, greedy."""
+    greedy = next(one for one in found if one.name == "pointer-greedy")
+    rows = [
+        [
+            one.name,
+            "" if one.training is None else f"{one.training:,.0f}",
+            f"{one.seconds:,.1f}" + ("" if one.texts >= EXAMPLES else f" (from {one.texts})"),
+            f"{one.seconds / greedy.seconds:.2g}x",
+        ]
+        for one in found
+    ]
+    return _markdown(["system", "training, tokens/s", f"seconds for {EXAMPLES:,} texts", "of POINTER"], rows)
+
+
+def marked(record: dict[str, Any]) -> str:
+    """A text with its constraints in bold, and what it lacks behind it."""
+    text = mark(record["text"], record["constraints"], "**", "**")
+    return text + (f" *(lacks {', '.join(record['missing'])})*" if record["missing"] else "")
+
+
+def appendix(out: Path) -> str:
+    """Every system's text for every list of the appendix."""
+    systems = {file.stem: [json.loads(line) for line in file.open()] for file in sorted(out.glob("appendix/*.jsonl"))}
+    lists = [record["constraints"] for record in next(iter(systems.values()))]
+    parts = []
+    for number, constraints in enumerate(lists):
+        rows = [[name, marked(records[number])] for name, records in systems.items() if name != "keywords"]
+        parts.append(f"**{', '.join(constraints)}**\n\n" + _markdown(["system", "text"], rows))
+    return "\n\n".join(parts)
+
+
+def _markdown(columns: list[str], rows: list[list[str]]) -> str:
+    return Table("", columns, [[Cell(text) for text in row] for row in rows]).markdown()
+
+
+def plot(found: list[Speed], path: Path) -> None:
+    """Seconds as bars on a logarithmic axis."""
+    from matplotlib.figure import Figure
+
+    timed = [one for one in reversed(found) if one.name != "keywords"]
+    figure = Figure(figsize=(7, 0.4 * len(timed) + 1), layout="constrained")
+    axes = figure.subplots()
+    colors = ["tab:orange" if one.name.startswith("pointer") else "tab:blue" for one in timed]
+    bars = axes.barh([one.name for one in timed], [one.seconds for one in timed], color=colors)
+    axes.bar_label(bars, [f"{one.seconds:,.0f} s" for one in timed], padding=3)
+    axes.set_xscale("log")
+    axes.margins(x=0.15)
+    axes.set_xlabel(f"seconds for {EXAMPLES:,} texts, one thread")
+    figure.savefig(path, dpi=150)
+
+
+def main() -> None:
+    """Print both tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("runs")
+    parser.add_argument("--plot", type=Path)
+    arguments = parser.parse_args()
+    found = speeds(arguments.out, arguments.runs)
+    print(table(found) + "\n\n" + appendix(arguments.out))
+    if arguments.plot is not None:
+        plot(found, arguments.plot)
+
+
+if __name__ == "__main__":
+    main()
