@@ -14,6 +14,7 @@ from sacrebleu.metrics.bleu import BLEU
 from pointer.errors import DataError, UsageError
 from pointer.evaluation.metrics import Array, Evaluation, Evaluator, Metric, Result, interval, p_value, resamples
 from pointer.evaluation.outputs import System
+from pointer.evaluation.perplexity import Loss
 
 REFERENCES = (
     "The harbour is quiet in the morning , and the gulls are asleep .",
@@ -34,8 +35,8 @@ class Counting:
 
     signature = "letters"
 
-    def losses(self, texts: list[str], progress: object = None) -> list[tuple[float, int]]:
-        return [(float(len(text.replace(" ", ""))), len(text.split())) for text in texts]
+    def losses(self, texts: list[str], progress: object = None) -> list[Loss]:
+        return [Loss(float(len(text.replace(" ", ""))), len(text.split())) for text in texts]
 
 
 def evaluated(texts: tuple[str, ...] = TEXTS, references: tuple[str, ...] = REFERENCES, **more: object) -> Evaluation:
@@ -123,7 +124,17 @@ def test_perplexity_is_also_a_ratio_to_that_of_people() -> None:
     found = evaluated(("aa b",), ("aaa b",), judge=Counting())
     assert value(found, "PPL") == pytest.approx(math.exp(3 / 2))
     assert value(found, "PPL ratio") == pytest.approx(math.exp(3 / 2 - 4 / 2))
-    assert "letters" in found.results["PPL"].metric.signature
+    assert found.results["PPL"].metric.signature.startswith("PPL|letters|")
+    assert found.results["PPL ratio"].metric.signature.startswith("PPL ratio|letters|")
+
+
+def test_a_judge_that_has_nothing_to_say_is_one_sentence() -> None:
+    class Silent(Counting):
+        def losses(self, texts: list[str], progress: object = None) -> list[Loss]:
+            return [Loss(0.0, 0) for _ in texts]
+
+    with pytest.raises(DataError, match="Expected texts with at least one token to judge, found none"):
+        evaluated(judge=Silent())
 
 
 def test_coverage_asks_for_order_and_number() -> None:
@@ -149,6 +160,13 @@ def test_an_interval_contains_its_value_also_where_samples_are_biased() -> None:
     result = evaluated().results["Dist-2"]
     assert result.samples is not None and result.samples.mean() < result.metric.value
     assert result.low is not None and result.high is not None and result.low < result.metric.value < result.high
+
+
+def test_an_interval_stays_within_what_is_possible() -> None:
+    # No word comes twice, but samples have words twice by different numbers: their spread alone would pass 100 %.
+    result = Evaluator(REFERENCES, replications=200).evaluate(System("a", ("a", "b", "c", "d"))).results["Dist-1"]
+    assert result.samples is not None and interval(100, result.samples)[1] > 100
+    assert result.low is not None and 0 <= result.low < 100 and result.high == 100
 
 
 def result_of(value: float, samples: Array) -> Result:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pointer.errors import DataError
 from pointer.evaluation.outputs import canonical, check_aligned, read_constraints, read_system, read_texts
-from pointer.evaluation.table import Cell, Table
+from pointer.evaluation.table import Cell, Table, latex_text, markdown_text
 
 
 def record(line: int, text: str = "a text", **more: object) -> str:
@@ -64,6 +64,13 @@ def test_plain_lines_are_read_also_when_they_are_compressed(tmp_path: Path) -> N
         ("a.jsonl", record(1) + '{"line": 2}\n', 'line 2: expected a text, found no "text"'),
         ("a.jsonl", record(1) + record(2, " "), "line 2: expected a text, found an empty one"),
         ("a.jsonl", record(1, constraints=["a"]) + record(2), "line 2: expected constraints as in other lines"),
+        ("a.txt", "one\n\u200b\n", "line 2: expected a text, found an empty one"),
+        ("a.jsonl", record(1, constraints="a b"), 'line 1: expected under "constraints" a list of words'),
+        ("a.jsonl", record(1) + record(2, constraints=["a", 3]), 'line 2: expected under "constraints" a list'),
+        ("a.jsonl", record(1, stages="many"), 'line 1: expected under "stages" a list of stages or their number'),
+        ("a.jsonl", record(1, stages=[1, 2]), 'line 1: expected under "stages"'),
+        ("a.jsonl", record(1, seconds="0.5"), 'line 1: expected under "seconds" a number of seconds'),
+        ("a.jsonl", record(1, seconds=float("nan")), 'line 1: expected under "seconds"'),
         ("a.jsonl", record(1) + record(3), r"for input line 2 in .*, found one for line 3 \(line 2 of the file\)"),
     ],
 )
@@ -96,6 +103,13 @@ def test_files_of_different_lengths_name_the_first_missing_line() -> None:
 
 def test_a_table_is_the_same_in_markdown_and_latex() -> None:
     table = Table("50 % better", ["", "BLEU_2"], [[Cell("a|b"), Cell("1", bold=True)]])
-    assert table.markdown() == "**50 % better**\n\n|  | BLEU_2 |\n| --- | ---: |\n| a\\|b | **1** |"
+    assert table.markdown() == "**50 % better**\n\n|  | BLEU\\_2 |\n| --- | ---: |\n| a\\|b | **1** |"
     latex = table.latex()
-    assert r"a|b & \textbf{1} \\" in latex and r"BLEU\_2" in latex and r"\caption{50 \% better}" in latex
+    assert r"a\textbar{}b & \textbf{1} \\" in latex and r"BLEU\_2" in latex and r"\caption{50 \% better}" in latex
+
+
+def test_plain_text_stays_plain_in_markdown_and_latex() -> None:
+    assert markdown_text("[so] *good* `x` a_b <i> \\ 3*") == r"\[so\] \*good\* \`x\` a\_b \<i> \\ 3*"
+    assert latex_text(r"[so] \ {100%} & #1 $5 a_b ^ ~ <i> |") == (
+        r"{[}so] \textbackslash{} \{100\%\} \& \#1 \$5 a\_b \^{} \~{} \textless{}i\textgreater{} \textbar{}"
+    )

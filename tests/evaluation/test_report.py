@@ -9,7 +9,9 @@ import jsonschema_rs
 import pytest
 from conftest import Run
 
-from pointer.evaluation.report import mark
+from pointer.evaluation.metrics import Evaluator
+from pointer.evaluation.outputs import System
+from pointer.evaluation.report import Report, mark, plot
 
 HUMAN = [
     "The harbour is quiet in the morning, and the gulls are asleep.",
@@ -109,8 +111,50 @@ def test_compare_finds_the_better_system_and_says_how_sure_it_is(pointer: Run, f
     [human] = [line for line in marked.splitlines() if line.startswith("- human: ")]
     assert human.count("**") == 4
 
-    latex = pointer(*command, "--latex", "--title", "50 %").stdout
-    assert r"\toprule" in latex and r"\caption{50 \%}" in latex and r"\textbf{" in latex
+
+def test_latex_is_the_paper_s_table_and_fits_its_page(pointer: Run, files: Path) -> None:
+    command = ["compare", "good.jsonl", "50%_=bad.txt", "--references", "refs.txt", "--lm", "none", "--bootstrap", "99"]
+    latex = pointer(*command, "--latex", "--title", "All & more:", "--examples", "2").stdout
+    table, rest, comments, *examples = latex.split("\n\n")[1:]
+    assert latex.startswith("% \\usepackage{booktabs,graphicx}") and table.splitlines()[1].startswith(r"\resizebox{")
+    assert r" & NIST-1 & " in table and " & Length " in table and "Coverage" not in table and " & Coverage & " in rest
+    assert r"\caption{All \& more: 24 texts. Bold: the best system. *: differs from good, p \textless{} 0.05" in table
+    assert r"50\%\_ & " in table and r"\textbf{" in table
+    for part in (table, rest, *examples):
+        assert part.count("{") == part.count("}") and part.count(r"\begin{") == part.count(r"\end{") > 0
+    rows = [line for line in table.splitlines() if line.endswith(r"\\")]
+    assert {row.count(" & ") for row in rows} == {16} and len(rows) == 4
+    assert all(line.startswith("% ") and "|" in line for line in comments.splitlines())
+    assert len(examples) == 2 and all(example.count(r" & ") == 4 for example in examples)
+    assert all(example.count(r"\textbf{") >= 5 for example in examples)  # the keywords, and two in most texts
+
+
+def test_the_plot_has_a_panel_for_every_metric_and_a_row_for_everybody(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[Any] = []
+    monkeypatch.setattr("pointer.evaluation.report.save_picture", lambda figure, path: drawn.append(figure))
+    # Texts of one word: everything is constant, and rounding must not turn an interval round.
+    texts = ("one", "two", "three")
+    evaluator = Evaluator(texts, replications=20)
+    systems = [System("a", texts, (("one",), ("two",), ("four",)), seconds=2.0), System("b", texts)]
+    report = Report(evaluator, [evaluator.evaluate(system) for system in systems], evaluator.human())
+    plot(report, Path("a.png"))
+    [figure] = drawn
+    panels = [axis for axis in figure.axes if axis.get_visible()]
+    titles = [panel.get_title("left").rstrip(" \u2191\u2193") for panel in panels]
+    assert sorted(titles) == sorted(report.metrics) and titles[:4] == ["NIST-1", "NIST-2", "NIST-3", "NIST-4"]
+    assert [label.get_text() for label in panels[0].get_yticklabels()] == ["a", "b", "human"]
+    coverage = panels[titles.index("Coverage")]
+    assert [text.get_text().strip() for text in coverage.texts] == ["66.67 %", "-", "-"]
+
+
+def test_markdown_examples_show_a_text_as_it_is(pointer: Run, tmp_path: Path) -> None:
+    (tmp_path / "refs.txt").write_text("Good *** food_here\n")
+    (tmp_path / "keys.txt").write_text("good\n")
+    done = pointer(
+        *("compare", "a=refs.txt", "--references", "refs.txt", "--constraints", "keys.txt"),
+        *("--lm", "none", "--bootstrap", "0", "--markdown", "--examples", "1"),
+    )
+    assert "- a: **Good** \\*\\*\\* food\\_here\n" in done.stdout
 
 
 def test_examples_show_the_constraints_of_every_text(pointer: Run, files: Path) -> None:
@@ -129,6 +173,15 @@ def test_examples_show_the_constraints_of_every_text(pointer: Run, files: Path) 
         (("holes.txt", "--references", "refs.txt"), "line 2: expected a text, found an empty one"),
         (("good.jsonl", "--references", "refs.txt", "--constraints", "few.txt"), "found 24 in good.jsonl and 2"),
         (("good.jsonl", "--references", "refs.txt", "--plot", "a.doc"), "expected a .png, .svg or .pdf file"),
+        (
+            ("good.jsonl", "--references", "refs.txt", "--plot", "refs.txt/a.png"),
+            "not make the folder refs.txt: File ex",
+        ),
+        (("good.jsonl", "--references", "refs.txt", "--plot", "folder.png"), "expected a file, found the folder"),
+        (
+            ("latin.txt", "--references", "refs.txt"),
+            "Expected text in UTF-8 in latin.txt, found something else in line 2",
+        ),
         (("good.jsonl", "--references", "refs.txt", "--json", "--markdown"), "Expected one form of output"),
         (("good.jsonl", "--references", "refs.txt", "--bootstrap", "-1"), "expected 0 or more samples"),
     ],
@@ -136,9 +189,17 @@ def test_examples_show_the_constraints_of_every_text(pointer: Run, files: Path) 
 def test_bad_input_is_one_sentence(pointer: Run, files: Path, arguments: tuple[str, ...], sentence: str) -> None:
     (files / "few.txt").write_text("one\ntwo\n")
     (files / "holes.txt").write_text("one\n\nthree\n")
+    (files / "latin.txt").write_bytes(b"one\ncaf\xe9\n")
+    (files / "folder.png").mkdir()
     done = pointer("evaluate", *arguments, "--lm", "none")
     assert done.returncode in (1, 2) and done.stdout == ""
     assert sentence in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_a_plot_that_cannot_be_written_costs_no_numbers(pointer: Run, files: Path) -> None:
+    done = pointer(*("evaluate", "bad.txt", "--references", "refs.txt", "--lm", "none", "--plot", "/proc/a.png"))
+    assert done.returncode == 1 and "BLEU-4" in done.stdout
+    assert done.stderr.splitlines()[-1].startswith("pointer: Could not write /proc/a.png: ")
 
 
 def test_two_systems_of_one_name_are_refused(pointer: Run, files: Path) -> None:

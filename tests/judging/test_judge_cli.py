@@ -70,6 +70,7 @@ def test_new_speaks_json(here: Path, capsys: pytest.CaptureFixture[str]) -> None
         ("good.jsonl -", 2, "found standard input."),
         ("good.jsonl poor.jsonl --questions taste", 2, 'found "taste".'),
         ("good.jsonl poor.jsonl --panel 2", 2, "panel: expected at least 5 people"),
+        ("good.jsonl poor.jsonl --out people.txt/x", 1, "Could not make the folder people.txt/x: Not a directory."),
         ("good.jsonl poor.jsonl --out people.txt", 2, "out: expected a folder, found a file at people.txt."),
     ],
 )
@@ -98,6 +99,11 @@ def test_what_cannot_become_a_study_is_one_sentence_and_leaves_nothing_behind(
         ("report nowhere", 1, "Expected a study in nowhere, found no readable study.json."),
         ("serve nowhere", 1, "Expected a study in nowhere"),
         ("report study --json --latex", 2, "Expected one of --json, --markdown and --latex, found several."),
+        (
+            "report study --plot study/study.json/bars.png",
+            1,
+            "Could not make the folder study/study.json: File exists.",
+        ),
         ("report study --plot bars.gif", 2, "plot: expected a .png, .svg or .pdf file, found bars.gif."),
         ("serve study --host 203.0.113.1", 2, "Could not listen at 203.0.113.1, port 8001"),
         ("serve study --port 99999", 2, "Could not listen at 127.0.0.1, port 99999"),

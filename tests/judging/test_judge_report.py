@@ -197,7 +197,8 @@ def test_markdown_and_latex_hold_tables_and_notes(report: Report) -> None:
     assert f"| {GOOD.name} | **100.0 %** | 0.0 % | 0.0 % | {POOR.name} | 0.0001 |" in markdown
     assert "Krippendorff's alpha (ordinal, five points): semantics 1.00" in markdown and "| Judge | Pairs |" in markdown
     assert rf"{GOOD.name} & \textbf{{100.0 \%}} & 0.0 \% & 0.0 \% & {POOR.name} & 0.0001 \\" in latex
-    assert latex.count(r"\begin{tabular}") == 3 and "10,000 replications" in latex
+    assert latex.count(r"\begin{tabular}") == 4 and "10,000 replications" in latex
+    assert r"1 & 24 of 24 & 4 of 4 & 100\% & 10.0 &  \\" in latex and latex.startswith(r"% \usepackage{booktabs")
 
 
 def test_the_plot_is_drawn_whole_in_the_form_of_its_name(report: Report, tmp_path: Path) -> None:

@@ -118,6 +118,7 @@ def test_a_folder_that_was_left_half_made_can_be_finished_and_a_study_is_never_o
     with pytest.raises(DataError, match=r"found no readable study.json"):
         open_study(out)
     new_study(files, out, settings)
+    assert (out / "judges.json").stat().st_mode & 0o077 == 0
     before = (out / "judges.json").read_bytes()
     with pytest.raises(UsageError, match="found a study"):
         new_study(files, out, settings)

@@ -44,7 +44,7 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Measure texts beside references: the paper's metrics, with intervals and signatures."""
-    _one_form(as_json, markdown)
+    _check_forms(plot, as_json, markdown)
     report, _ = _measure([output], references, constraints, separator, raw, lm, bootstrap, seed)
     _write(report, "", as_json, markdown, False, plot, [])
 
@@ -60,7 +60,7 @@ def compare(
     lm: LanguageModel = "embedded",
     bootstrap: Bootstrap = 1000,
     seed: Seed = 0,
-    examples: Annotated[int, typer.Option(help="Also show so many lines as each system wrote them.")] = 0,
+    examples: Annotated[int, typer.Option(min=0, help="Also show so many lines as each system wrote them.")] = 0,
     title: Annotated[str, typer.Option(help="Of the table.")] = "",
     markdown: Markdown = False,
     latex: Latex = False,
@@ -70,15 +70,19 @@ def compare(
     """Put systems beside each other and beside people: the paper's table, with significance."""
     from pointer.evaluation.report import examples as draw
 
-    _one_form(as_json, markdown, latex)
+    _check_forms(plot, as_json, markdown, latex)
     report, systems = _measure(outputs, references, constraints, separator, raw, lm, bootstrap, seed)
     shown = draw(systems, report.evaluator.references, examples, seed) if examples > 0 else []
     _write(report, title, as_json, markdown, latex, plot, shown)
 
 
-def _one_form(*wanted: bool) -> None:
+def _check_forms(plot: Path | None, *wanted: bool) -> None:
+    from pointer.evaluation.drawing import check_picture
+
     if sum(wanted) > 1:
         raise UsageError("Expected one form of output, found several.", "Choose --json, --markdown or --latex.")
+    if plot is not None:
+        check_picture(plot)
 
 
 def _measure(
@@ -131,25 +135,23 @@ def _write(
 ) -> None:
     from pointer.evaluation import report as reports
 
-    if plot is not None:
-        reports.plot(report, plot)
-        print(f"pointer: wrote {plot}", file=sys.stderr)
     if as_json:
         found = report.to_dict()
         if shown:
             found["examples"] = [one._asdict() for one in shown]
         print(json.dumps(found, indent=2, ensure_ascii=False))
     elif latex:
-        print("\n\n".join([report.table(title).latex(), *([reports.examples_latex(shown)] if shown else [])]))
+        print("\n\n".join([report.latex(title), *([reports.examples_latex(shown)] if shown else [])]))
     elif markdown:
-        table = report.table(title) if len(report.systems) > 1 else report.transposed()
-        signatures = "\n".join(f"- `{signature}`" for signature in report.signatures())
-        examples = [reports.examples_markdown(shown)] if shown else []
-        print("\n\n".join([table.markdown(), " ".join(report.notes()), signatures, *examples]))
+        print("\n\n".join([report.markdown(title), *([reports.examples_markdown(shown)] if shown else [])]))
     else:
         show_table(report.transposed())
         print(" ".join(report.notes()))
+        print("pointer: --markdown and --json give the signature of every number.", file=sys.stderr)
         _show_examples(shown)
+    if plot is not None:
+        reports.plot(report, plot)
+        print(f"pointer: wrote {plot}", file=sys.stderr)
 
 
 def _show_examples(shown: "list[Example]") -> None:

@@ -110,13 +110,13 @@ def report(
     """Print preferences, significance, agreement and the quality of judges, as far as there are answers."""
     if as_json + markdown + latex > 1:
         raise UsageError("Expected one of --json, --markdown and --latex, found several.", "Give one of them.")
+    from pointer.evaluation.drawing import check_picture
     from pointer.judging.report import make_report
     from pointer.judging.report import plot as draw
 
-    found = make_report(study, screened=not everyone)
     if plot is not None:
-        draw(found, plot)
-        print(f"pointer: wrote {plot}", file=sys.stderr)
+        check_picture(plot)
+    found = make_report(study, screened=not everyone)
     if as_json:
         print(json.dumps(found.to_dict(), indent=2, ensure_ascii=False))
     elif markdown:
@@ -129,3 +129,6 @@ def report(
             print()
         print("\n".join(found.notes()), end="\n\n")
         show_table(found.judge_table())
+    if plot is not None:
+        draw(found, plot)
+        print(f"pointer: wrote {plot}", file=sys.stderr)

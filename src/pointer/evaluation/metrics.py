@@ -142,7 +142,8 @@ class Evaluator:
         def ratio(sums: Array) -> Array:
             return np.exp(sums[:, 0] / sums[:, 1] - sums[:, 2] / sums[:, 3])
 
-        return [one, _additive("PPL ratio", both, ratio, one.signature + "|over:references", 0)]
+        signature = one.signature.replace("PPL", "PPL ratio", 1) + "|over:references"
+        return [one, _additive("PPL ratio", both, ratio, signature, 0)]
 
     def _with_intervals(self, system: System, metrics: list[Metric]) -> Evaluation:
         samples: dict[str, list[Array]] = {metric.name: [] for metric in metrics}
@@ -158,7 +159,10 @@ def _with_interval(metric: Metric, parts: list[Array], settings: str) -> Result:
     if not parts:
         return Result(metric, None, None, None)
     samples = np.concatenate(parts)
-    return Result(replace(metric, signature=metric.signature + settings), *interval(metric.value, samples), samples)
+    # No number here can be negative, and no percentage above 100, but value and spread together may say so.
+    low, high = np.clip(interval(metric.value, samples), 0, 100 if metric.percent else None)
+    low, high = min(float(low), metric.value), max(float(high), metric.value)  # also where rounding has its say
+    return Result(replace(metric, signature=metric.signature + settings), low, high, samples)
 
 
 def resamples(texts: int, replications: int, seed: int) -> Iterator[Array]:
@@ -389,12 +393,15 @@ def _length(words: list[list[str]], form: str) -> Metric:
 
 
 def _ppl(losses: "Sequence[Loss]", signature: str, form: str) -> Metric:
+    from pointer.evaluation.perplexity import perplexity
+
     return _additive(
         "PPL",
         np.array(losses, float),
         lambda sums: np.exp(sums[:, 0] / sums[:, 1]),
         f"PPL|{signature}|form:{form}|corpus",
         -1,
+        value=perplexity(losses),
     )
 
 

@@ -1,8 +1,9 @@
 """Reading what systems and people wrote, line beside line, and the one form in which texts are compared."""
 
 import json
+import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +14,20 @@ from pointer.prepare.corpus import Skipped, open_bytes
 from pointer.text import normalise
 
 _WORD_OR_MARK = re.compile(r"[^\W_]+|[^\w\s]|_")
+_KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "constraints": (
+        "a list of words and phrases",
+        lambda found: isinstance(found, list) and all(isinstance(one, str) and one.strip() for one in found),
+    ),
+    "stages": (
+        "a list of stages or their number",
+        lambda found: (
+            all(isinstance(one, list) for one in found) if isinstance(found, list) else _is_number(found, int)
+        ),
+    ),
+    "seconds": ("a number of seconds", lambda found: _is_number(found, int | float)),
+}
+"""What a record may say besides its text: what is expected under a name, and how to know it."""
 
 
 def canonical(text: str) -> str:
@@ -146,7 +161,7 @@ def _lines(path: str) -> Iterator[tuple[int, str]]:
 
 
 def _text(path: str, number: int, found: object) -> str:
-    if isinstance(found, str) and found.strip():
+    if isinstance(found, str) and canonical(found):  # nor is one of invisible characters a text
         return found.strip()
     what = "an empty one" if isinstance(found, str) else 'no "text"'
     raise DataError(
@@ -169,6 +184,11 @@ def _best_records(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
             )
         if record.get("rank", 0) != 0:
             continue
+        for name, (kind, fits) in _KINDS.items():
+            if record.get(name) is not None and not fits(record[name]):
+                raise DataError(
+                    f'{path}, line {number:,}: expected under "{name}" {kind}, found something else.', "Mend that line."
+                )
         if record.get("line", expected) != expected:
             raise DataError(
                 f"Expected a text for input line {expected:,} in {path}, found one for line {record['line']} (line "
@@ -177,6 +197,10 @@ def _best_records(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
             )
         expected += 1
         yield number, record
+
+
+def _is_number(found: object, kind: Any) -> bool:
+    return isinstance(found, kind) and not isinstance(found, bool) and 0 <= found < math.inf
 
 
 def _of_all(records: Sequence[tuple[int, dict[str, Any]]], key: str) -> list[Any] | None:

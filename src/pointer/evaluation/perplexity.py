@@ -6,6 +6,7 @@ models, and causal language models of Transformers. Texts are judged as they are
 """
 
 import importlib
+import logging
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
@@ -261,6 +262,8 @@ def _batches(parts: list[_Window]) -> Iterator[list[_Window]]:
 def _open_causal(spec: str) -> tuple[Any, Any]:
     """The model and the tokenizer behind a folder or a Hub id."""
     import torch
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.utils import logging as hub
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from pointer.model import _quiet
@@ -270,8 +273,12 @@ def _open_causal(spec: str) -> tuple[Any, Any]:
             f"Expected a causal language model with a config.json in {spec}, found none.",
             "Name a folder that holds one, a Hub id, kenlm:FILE, or the judge that comes with the package: embedded.",
         )
+    told = hub.get_verbosity()
+    hub.set_verbosity(logging.ERROR)  # without a network it would tell about every attempt
     try:
         with _quiet():
+            if not Path(spec).exists():  # it fails once here; what comes next would try file after file, each for long
+                hf_hub_download(spec, "config.json")
             tokenizer: Any = AutoTokenizer.from_pretrained(spec)
             loaded: Any = AutoModelForCausalLM.from_pretrained(spec, dtype=torch.float32, output_loading_info=True)
     except Exception as error:  # a dozen types stand for "no such thing", "another thing" and "no network"
@@ -280,6 +287,8 @@ def _open_causal(spec: str) -> tuple[Any, Any]:
             f'"{spec}", which is none of them or cannot be reached ({type(error).__name__}).',
             "Check the name; without a network, give the path of a folder with model and tokenizer.",
         ) from error
+    finally:
+        hub.set_verbosity(told)
     model, info = loaded
     embeddings = model.get_input_embeddings().num_embeddings
     if info["missing_keys"] or len(tokenizer) > embeddings:

@@ -1,7 +1,7 @@
 """Reports: systems beside each other and beside people, as the paper's tables, as JSON, as a plot, in examples."""
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pointer import __version__
-from pointer.errors import UsageError, missing_extra
+from pointer.errors import UsageError
+from pointer.evaluation.drawing import check_picture, new_figure, save_picture
 from pointer.evaluation.metrics import Evaluation, Evaluator, Result, p_value
 from pointer.evaluation.outputs import System
-from pointer.evaluation.table import Cell, Table, latex_text
+from pointer.evaluation.table import LATEX_NEEDS, Cell, Table, latex_text, markdown_text
 from pointer.writing import constraint_spans
 
 FORMAT = 1
@@ -81,16 +82,18 @@ class Report:
             ],
         }
 
-    def table(self, title: str = "") -> Table:
+    def table(self, title: str = "", columns: Sequence[str] | None = None) -> Table:
         """A row a system, then the human row: the paper's columns, then all others; the best is bold."""
-        rest = [name for name in self.metrics if name not in PAPER]
-        columns = [name for name in PAPER if name in self.metrics] + rest
+        columns = self._columns() if columns is None else columns
         best = {name: _best([one.results[name] for one in self.systems if name in one.results]) for name in columns}
         rows = [
             [Cell(one.system.name), *(self._cell(one, name, best[name]) for name in columns)] for one in self.systems
         ]
         human = [Cell(HUMAN), *(Cell(shown(self.human.results.get(name))) for name in columns)]
         return Table(title, ["", *columns], [*rows, human])
+
+    def _columns(self) -> list[str]:
+        return sorted(self.metrics, key=lambda name: PAPER.index(name) if name in PAPER else len(PAPER))
 
     def transposed(self) -> Table:
         """A row a metric: what fits a terminal. One system comes with its intervals."""
@@ -135,8 +138,23 @@ class Report:
         return notes
 
     def signatures(self) -> list[str]:
-        """The signature of every metric of the first system."""
-        return [result.metric.signature for result in self.systems[0].results.values()]
+        """What made each number."""
+        found = (result.metric.signature for one in self.systems for result in one.results.values())
+        return list(dict.fromkeys(found))
+
+    def markdown(self, title: str = "") -> str:
+        """The table, what a reader has to know, and the signatures."""
+        table = self.table(title) if len(self.systems) > 1 else self.transposed()
+        signatures = "\n".join(f"- `{signature}`" for signature in self.signatures())
+        return "\n\n".join([table.markdown(), " ".join(self.notes()), signatures])
+
+    def latex(self, title: str = "") -> str:
+        """The paper's table, one of the columns that it does not have, and the signatures as comments."""
+        columns, notes = self._columns(), " ".join(self.notes())
+        parts = [[name for name in columns if name in PAPER], [name for name in columns if name not in PAPER]]
+        tables = [self.table(f"{title} {notes}".strip(), part).latex() for part in parts if part]
+        signatures = "\n".join(f"% {signature}" for signature in self.signatures())
+        return "\n\n".join([LATEX_NEEDS, *tables, signatures])
 
 
 def shown(result: Result | None) -> str:
@@ -183,40 +201,55 @@ def _evaluation_dict(one: Evaluation) -> dict[str, Any]:
 
 
 def plot(report: Report, path: Path) -> None:
-    """A panel a metric: every system with its interval, and the human text as a line."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise missing_extra("Drawing", "matplotlib", "eval") from error
-    if path.suffix.lower() not in (".png", ".svg", ".pdf"):
-        raise UsageError(f"plot: expected a .png, .svg or .pdf file, found {path}.", "Give it such a name.")
-    wide, names = 4, report.metrics
-    high = -(-len(names) // wide)
-    figure = Figure(figsize=(3.2 * wide, 0.9 + high * (1.0 + 0.28 * len(report.systems))), layout="constrained")
-    axes = figure.subplots(high, wide, squeeze=False).flat
-    for axis, name in zip(axes, names, strict=False):
+    """A panel a metric: every system with its interval, then the human text, whose value is a line through all."""
+    check_picture(path)
+    wide, names = 4, sorted(report.metrics, key=_panel_order)
+    high, rows = -(-len(names) // wide), len(report.systems) + 1
+    longest = max(len(one.system.name) for one in report.systems)
+    figure = new_figure(2.6 * wide + 0.07 * longest, 0.5 + high * (0.65 + 0.24 * rows))
+    axes = figure.subplots(high, wide, squeeze=False)
+    for axis, name in zip(axes.flat, names, strict=False):
         _panel(axis, name, report)
-    for axis in list(axes)[len(names) :]:
+    for axis in axes.flat[len(names) :]:
         axis.set_visible(False)
-    figure.suptitle(f"{len(report.evaluator.references):,} texts, 95 % intervals; dotted: human text")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
+    for axis in axes[:, 0]:
+        axis.set_yticks(range(rows), [*(one.system.name for one in report.systems), HUMAN], fontsize=8)
+    intervals = " with 95 % intervals" if report.evaluator.replications else ""
+    figure.suptitle(
+        f"{len(report.evaluator.references):,} texts{intervals}. \u2191 higher is better, \u2193 lower is better",
+        fontsize=10,
+    )
+    save_picture(figure, path)
+
+
+def _panel_order(name: str) -> int:
+    """The families of four first, a row each; then the others, in their order."""
+    return next((i for i, family in enumerate(("NIST-", "BLEU-", "Entropy-")) if name.startswith(family)), 3)
 
 
 def _panel(axis: Any, name: str, report: Report) -> None:
-    shown_systems = [one for one in report.systems if name in one.results]
-    for row, one in enumerate(shown_systems):
-        metric, low, high, _ = one.results[name]
-        error = None if low is None or high is None else [[metric.value - low], [high - metric.value]]
-        axis.barh(row, metric.value, xerr=error, color=f"C{row}", alpha=0.85, height=0.7, capsize=2)
-    axis.set_yticks(range(len(shown_systems)), [one.system.name for one in shown_systems], fontsize=8)
-    axis.invert_yaxis()
-    if name in report.human.results:
-        axis.axvline(report.human.results[name].metric.value, color="black", linestyle=":")
-    unit = ", %" if shown_systems[0].results[name].metric.percent else ""
-    arrow = {1: " \u2191", -1: " \u2193", 0: ""}[shown_systems[0].results[name].metric.better]
-    axis.set_title(f"{name}{unit}{arrow}", fontsize=9)
-    axis.tick_params(axis="x", labelsize=8)
+    rows = [one.results.get(name) for one in (*report.systems, report.human)]
+    reach = [0.0 if one is None else one.metric.value if one.high is None else one.high for one in rows]
+    for row, (result, end) in enumerate(zip(rows, reach, strict=True)):
+        # A box, since the line of the human text may run through it.
+        axis.text(
+            end, row, f" {shown(result)} ", va="center", fontsize=7, bbox={"facecolor": "white", "lw": 0, "pad": 0}
+        )
+        if result is not None:
+            colour = "0.55" if row == len(report.systems) else f"C{row % 10}"
+            axis.barh(row, result.metric.value, color=colour, alpha=0.8, height=0.62)
+            axis.plot(
+                [result.metric.value if result.low is None else result.low, end], [row, row], color="black", linewidth=1
+            )
+    if rows[-1] is not None:
+        axis.axvline(rows[-1].metric.value, color="black", linewidth=0.8, linestyle=":")
+    axis.set(xlim=(0, 1.35 * max(reach) or 1), ylim=(len(rows) - 0.5, -0.5))
+    axis.set_yticks([])
+    axis.spines[["top", "right"]].set_visible(False)
+    better = next(one.metric.better for one in rows if one is not None)
+    axis.set_title(name + {1: " \u2191", -1: " \u2193", 0: ""}[better], fontsize=9, loc="left")
+    axis.tick_params(axis="x", labelsize=7)
+    axis.locator_params(axis="x", nbins=4)
 
 
 class Example(NamedTuple):
@@ -260,20 +293,31 @@ def examples_markdown(found: Sequence[Example]) -> str:
     """Examples with the constraints in bold."""
     blocks = []
     for one in found:
-        rows = [f"- {name}: {text}" for name, text in one.marked("**", "**").items()]
-        blocks.append("\n".join([f"Line {one.line}: {', '.join(one.constraints) or '(no constraints)'}", "", *rows]))
+        rows = [f"- {markdown_text(name)}: {_bold(markdown_text(text), '**', '**')}" for name, text in _marked(one)]
+        asked = markdown_text(", ".join(one.constraints)) or "(no constraints)"
+        blocks.append("\n".join([f"Line {one.line}: {asked}", "", *rows]))
     return "\n\n".join(blocks)
 
 
 def examples_latex(found: Sequence[Example]) -> str:
-    """Examples as the paper's appendix sets them: a row a text, the constraints in bold."""
-    rows = []
+    """Examples as the paper's appendix sets them: a row a text, the constraints in bold; a table for each."""
+    tables = []
     for one in found:
-        rows.append(rf"Keywords & \textbf{{{latex_text(', '.join(one.constraints))}}} \\ \midrule")
-        # Marks that LaTeX text cannot contain, replaced once the rest is quoted.
-        for name, text in one.marked("\0", "\1").items():
-            marked = latex_text(text).replace("\0", r"\textbf{").replace("\1", "}")
-            rows.append(rf"{latex_text(name)} & {marked} \\")
-        rows.append(r"\midrule")
-    body = "\n".join(rows[:-1])
-    return "\n".join([r"\begin{tabular}{lp{4.5in}}", r"\toprule", body, r"\bottomrule", r"\end{tabular}"])
+        rows = [
+            rf"{latex_text(name)} & {_bold(latex_text(text), chr(92) + 'textbf{', '}')} \\"
+            for name, text in _marked(one)
+        ]
+        asked = latex_text(", ".join(one.constraints))
+        head = [r"\noindent\begin{tabular}{@{}p{0.2\linewidth}p{0.75\linewidth}@{}}", r"\toprule"]
+        keywords = rf"Keywords & \textbf{{{asked}}} \\ \midrule"
+        tables.append("\n".join([*head, keywords, *rows, r"\bottomrule", r"\end{tabular}\par\medskip"]))
+    return "\n\n".join(tables)
+
+
+def _marked(one: Example) -> Iterable[tuple[str, str]]:
+    """Names and texts, the constraints between marks that no text contains, so that the rest can be quoted first."""
+    return one.marked("\0", "\1").items()
+
+
+def _bold(text: str, begin: str, end: str) -> str:
+    return text.replace("\0", begin).replace("\1", end)

@@ -3,7 +3,6 @@
 It can be written at any time; what has not been answered yet is left out and counted.
 """
 
-import io
 import platform
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -15,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pointer import __version__
-from pointer.errors import UsageError, missing_extra
-from pointer.evaluation.table import Cell, Table, latex_text
+from pointer.errors import missing_extra
+from pointer.evaluation.drawing import check_picture, new_figure, save_picture
+from pointer.evaluation.table import LATEX_NEEDS, Cell, Table, latex_text
 from pointer.judging.answers import Answer, read_answers
 from pointer.judging.study import Study, open_study
-from pointer.storage import write_whole
 
 FORMAT = 1
 REPLICATIONS = 10_000
@@ -152,9 +151,10 @@ class Report:
         return "\n\n".join([*tables[:-1], "\n".join(f"- {note}" for note in self.notes()), tables[-1]])
 
     def latex(self) -> str:
-        """The preferences for a paper, the notes below them."""
+        """The preferences for a paper, the notes below them, and the judges."""
         notes = "\n\n".join(latex_text(note) for note in self.notes())
-        return "\n\n".join([*(table.latex() for table in self.tables()), notes])
+        tables = [table.latex() for table in [*self.tables(), self.judge_table()]]
+        return "\n\n".join([LATEX_NEEDS, *tables[:-1], notes, tables[-1]])
 
 
 def make_report(folder: Path, screened: bool = True, replications: int = REPLICATIONS) -> Report:
@@ -324,25 +324,19 @@ def _judge_row(one: JudgeQuality) -> list[Cell]:
 
 def plot(report: Report, path: Path) -> None:
     """Preferences as stacked bars, a panel for each question, into a .png, .svg or .pdf file."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise missing_extra("Drawing", "matplotlib", "eval") from error
-    kind = path.suffix.lower()[1:]
-    if kind not in ("png", "svg", "pdf"):
-        raise UsageError(f"plot: expected a .png, .svg or .pdf file, found {path}.", "Give it such a name.")
+    check_picture(path)
     pairs, questions = report.study.pairs, report.study.questions
-    figure = Figure(figsize=(7.5, len(questions) * (0.55 + 0.42 * len(pairs)) + 0.5), layout="constrained")
+    figure = new_figure(8, len(questions) * (0.55 + 0.42 * len(pairs)) + 0.7)
     axes = figure.subplots(len(questions), 1, squeeze=False, sharex=True).flat
     for axis, question in zip(axes, questions, strict=True):
         _panel(axis, [one for one in report.preferences if one.question == question])
         axis.set_title(question.capitalize(), loc="left", fontsize=10, fontweight="bold")
     figure.supxlabel(
-        f"% of votes; {report.questions_answered:,} of {report.questions_asked:,} answers given", fontsize=9
+        "% of votes for the system on the left (blue), for neither (grey), for the one on the right (ochre)\n"
+        f"{report.questions_answered:,} of {report.questions_asked:,} answers given",
+        fontsize=9,
     )
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format=kind, dpi=120)
-    write_whole(path, buffer.getvalue())
+    save_picture(figure, path)
 
 
 def _panel(axis: Any, preferences: Sequence[Preference]) -> None:
@@ -359,9 +353,9 @@ def _panel(axis: Any, preferences: Sequence[Preference]) -> None:
             left += share or 0
     rows = range(len(preferences))
     axis.set(xlim=(0, 100), ylim=(len(preferences) - 0.5, -0.5))
-    axis.set_yticks(rows, [one.a for one in preferences])
+    axis.set_yticks(rows, [one.a for one in preferences], fontsize=9)
     right = axis.secondary_yaxis("right")
-    right.set_yticks(rows, [one.b for one in preferences])
+    right.set_yticks(rows, [one.b if one.p is None else f"{one.b}\np = {one.p:.4f}" for one in preferences], fontsize=9)
     for each in (axis, right):
         each.tick_params(length=0)
     axis.spines[:].set_visible(False)

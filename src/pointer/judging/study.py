@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pointer import __version__
-from pointer.errors import DataError, UsageError
+from pointer.errors import DataError, StorageError, UsageError
 from pointer.evaluation.outputs import check_aligned, named_file, read_system
 from pointer.storage import file_hash, full_disk_explained, write_whole
 
@@ -322,9 +322,13 @@ def _named(file: str) -> tuple[str | None, str]:
 def _write(study: Study, out: Path) -> None:
     """Tokens first: a folder without `study.json` is no study yet, and the same command finishes it."""
     tokens = [secrets.token_urlsafe(16) for _ in study.sheets]
-    with full_disk_explained(out):
-        out.mkdir(mode=0o700, parents=True, exist_ok=True)  # tokens and answers are nobody else's business
+    try:
+        with full_disk_explained(out):
+            out.mkdir(mode=0o700, parents=True, exist_ok=True)  # tokens and answers are nobody else's business
+    except OSError as error:
+        raise StorageError(f"Could not make the folder {out}: {error.strerror}.", "Choose another --out.") from error
     write_whole(out / "judges.json", (json.dumps({"tokens": tokens}, indent=1) + "\n").encode())
+    (out / "judges.json").chmod(0o600)  # also where the folder was there before
     write_whole(out / "study.json", study.to_json())
 
 
