@@ -100,7 +100,7 @@ class Engine:
         fillings = fill(self.predict, [g.text for _, g in live], self.schedule, self.options, self.name)
         grown: list[list[Growth]] = [[g for g in pool if g.stopped] for pool in pools]
         for (i, growth), ways in zip(live, fillings, strict=True):
-            grown[i] += [self._grown(growth, way) for way in ways[: self._kept]] or [self._converged(growth)]
+            grown[i] += [self._grown(growth, way) for way in ways[: self._kept]]
         return [_best(pool, self._kept) for pool in grown]
 
     def finish(self, growths: Sequence[Growth]) -> list[list[Growth]]:
@@ -130,10 +130,11 @@ class Engine:
         if not way.tokens:
             return self._converged(growth)
         room = self.longest - len(growth.text.tokens)
-        # Where not everything fits, the surest insertions are made, and the text stops growing.
-        by_score = sorted(way.tokens, key=lambda gap: (-way.scores[gap][0], gap))
-        growth = replace(growth, likelihood=growth.likelihood - sum(way.scores[gap][1] for gap in by_score[room:]))
-        after, new = growth.text.tokens.filled({gap: way.tokens[gap] for gap in by_score[:room]})
+        # Where not everything fits, the insertions that were decided first are made (in a block the surest gap decides
+        # first), and the text stops growing. Any other choice might bring words together that the rules keep apart.
+        decided = list(way.tokens)
+        growth = replace(growth, likelihood=growth.likelihood - sum(way.own[gap] for gap in decided[room:]))
+        after, new = growth.text.tokens.filled({gap: way.tokens[gap] for gap in decided[:room]})
         separator = after.ids == self.vocabulary.id("[SEP]")
         after = Tokens(after.ids, np.where(separator & (after.owner == INSERTED), FRAME, after.owner))
         text = replace(growth.text, tokens=after, stage=growth.text.stage + 1)

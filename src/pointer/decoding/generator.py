@@ -2,9 +2,10 @@
 
 import gzip
 import json
-from collections import abc
+from collections import Counter, abc
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -21,6 +22,7 @@ from pointer.decoding.search import Predict, Text
 from pointer.errors import UsageError
 from pointer.model import InsertionTransformer
 from pointer.picture import Token
+from pointer.prepare.importance import Frequencies
 from pointer.vocabulary import Vocabulary
 from pointer.writing import missing_constraints, write
 
@@ -72,7 +74,12 @@ Whoever follows plans decides which share a batch: `generate_many` has all at ha
 class Generator(Protocol):
     """What every system that turns constraints into texts offers."""
 
-    def generate_many(self, lists: Sequence[Constraints], **options: Any) -> list[list[Generation]]:
+    name: str
+    """What records and errors call it."""
+
+    def generate_many(
+        self, lists: Sequence[Constraints], batch_size: int = 64, **options: Any
+    ) -> list[list[Generation]]:
         """For every list of constraints its texts, best first."""
 
 
@@ -94,6 +101,7 @@ class Pointer:
         name: str = "model",
         device: torch.device | None = None,
         calibrated: Preset | None = None,
+        frequencies: bytes | None = None,
         model: InsertionTransformer | None = None,
     ) -> None:
         self.predict = predict
@@ -104,6 +112,7 @@ class Pointer:
         self.name = name
         self.device = device or torch.device("cpu")
         self.calibrated = calibrated
+        self._frequencies = frequencies
         self.model = model
 
     @classmethod
@@ -142,6 +151,7 @@ class Pointer:
             name=name,
             device=model.device,
             calibrated=Preset(**{k: _frozen(v) for k, v in calibrated.items()}) if calibrated else None,
+            frequencies=model.files.get("document_frequencies.json.gz"),
             model=model,
         )
 
@@ -235,8 +245,15 @@ class Pointer:
         return best
 
     def _engine(self, options: Options) -> Engine:
-        schedule = Schedule(self.vocabulary, options, self.device, self.calibrated)
+        # Only where it is asked for: all words of the table have to be split into pieces.
+        idf = self.idf if options.preset == "default" else None
+        schedule = Schedule(self.vocabulary, options, self.device, self.calibrated, idf)
         return Engine(self.predict, schedule, options, self.end, self.longest, self.name)
+
+    @cached_property
+    def idf(self) -> npt.NDArray[np.float32] | None:
+        """How rare each token is in the training texts, where the checkpoint says so."""
+        return _idf(self._frequencies, self.vocabulary) if self._frequencies else None
 
     def written(self, growth: Growth) -> Generation:
         """A text as it stands now, finished or not."""
@@ -295,6 +312,18 @@ def _births(stages: Sequence[Stage]) -> npt.NDArray[np.int64]:
         born[alive[new]] = number
         alive = alive[~new]
     return born
+
+
+def _idf(table: bytes, vocabulary: Vocabulary) -> npt.NDArray[np.float32]:
+    """How rare each token is by a checkpoint's document frequencies; one that begins words counts for all of them."""
+    known = Frequencies(**json.loads(gzip.decompress(table)))
+    words = list(known.counts)
+    begun: Counter[str] = Counter()
+    for word, pieces in zip(words, vocabulary.tokenizer.encode_batch(words, add_special_tokens=False), strict=True):
+        if pieces.ids:
+            begun[vocabulary.tokens[pieces.ids[0]]] += known.counts[word]
+    frequencies = Frequencies(known.texts, begun)
+    return np.array([max(0.0, frequencies.idf(token)) for token in vocabulary.tokens], np.float32)
 
 
 def _words(generation: Generation) -> int:

@@ -3,6 +3,8 @@
 Log-probabilities of the open gaps come in, adjusted ones go out. `[NOI]` is never banned, so every gap has an answer.
 """
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 LARGEST_LOGIT = 1e4
 """No trained model comes near it; it keeps an infinite logit from turning the others into NaN."""
 SENTENCE_MARKS = ".,!?;:"
+RAREST = math.log(1000)
+"""Words in fewer than one text of a thousand are all as rare as each other: the rarest are names and misspellings."""
 
 
 @dataclass(frozen=True)
@@ -33,13 +37,28 @@ class Preset:
     """Added to the log-probability of `[NOI]`, by stage."""
     stop: tuple[float, ...] = (0.0,)
     """Added to the log-probabilities of stop words and marks, by stage."""
+    common: tuple[float, ...] = (0.0,)
+    """How much the frequency of a content word counts against it, by stage: this times `log(frequency / 1 in 1,000)`
+    is taken off its log-probability.
+
+    The likeliest word of a gap is often one that would be likely anywhere. At 1 the choice is by mutual information:
+    what makes a word likelier *here* than in any text.
+    """
     repetition_penalty: float = 0.0
     """Taken off the log-probability of a word, not a stop word, that is already in the text."""
+    stop_penalty: float = 0.0
+    """Taken off the log-probability of a stop word or mark for every time that it is in the text, or in another gap.
+
+    Each gap by itself wants what is most frequent: all of them together write `the` and `and` far more often than
+    people do.
+    """
     distinct: bool = False
-    """No word beside itself, no sentence mark beside another, and (greedy, beam) no content word twice in one stage.
+    """No word beside itself, no sentence mark beside another, no content word twice in one stage.
 
     Gaps of a stage do not know of each other; without this rule they often want the same word.
     """
+    repeat_ngram: int = 0
+    """No insertion makes so many words in a row that the text has already; 0 for no such rule."""
 
 
 PRESETS = {
@@ -47,10 +66,13 @@ PRESETS = {
     "paper": Preset(eta=(0.5, 0.5)),
     "default": Preset(
         # Chosen on validation texts, so that texts get as long as people's; docs/decoding.md has what was tried.
-        noi=(-20.0, -5.0, -2.0, -1.0, 0.0),
+        noi=(-20.0, -6.0, -3.5, -2.0, -1.0),
         stop=(-4.0, -2.0, 0.0),
+        common=(0.5,),
         repetition_penalty=2.0,
+        stop_penalty=1.0,
         distinct=True,
+        repeat_ngram=3,
     ),
 }
 
@@ -76,10 +98,16 @@ class Schedule:
     """Adjusts the log-probabilities of gaps by a preset and the caller's options."""
 
     def __init__(
-        self, vocabulary: Vocabulary, options: "Options", device: torch.device, calibrated: Preset | None = None
+        self,
+        vocabulary: Vocabulary,
+        options: "Options",
+        device: torch.device,
+        calibrated: Preset | None = None,
+        idf: npt.NDArray[np.float32] | None = None,
     ) -> None:
         self.vocabulary = vocabulary
         self.device = device
+        self.idf = idf
         preset = (calibrated if options.preset == "default" else None) or PRESETS[options.preset]
         if options.repetition_penalty is not None:
             preset = replace(preset, repetition_penalty=options.repetition_penalty)
@@ -107,6 +135,8 @@ class Schedule:
         scores[:, self.vocabulary.noi] += self.noi_offset + self._by_stage(self.preset.noi, gaps)
         if any(self.preset.stop):
             scores += self._by_stage(self.preset.stop, gaps)[:, None] * self._function_words
+        if any(self.preset.common) and self.idf is not None:
+            scores -= self._by_stage(self.preset.common, gaps)[:, None] * self._commonness
         return scores
 
     def _by_stage(self, values: tuple[float, ...], gaps: Gaps) -> torch.Tensor:
@@ -116,13 +146,15 @@ class Schedule:
         return torch.as_tensor(np.asarray(values), device=self.device)
 
     def penalise(self, scores: torch.Tensor, gaps: Gaps, texts: list[npt.NDArray[np.int64]]) -> torch.Tensor:
-        """Take the repetition penalty off the words that each text already has."""
-        if self.preset.repetition_penalty:
-            present = torch.zeros(len(texts), scores.shape[1], device=self.device)
-            for row, ids in enumerate(texts):
-                present[row, self._tensor(ids)] = self.preset.repetition_penalty
-            scores -= (present * (1 - self._function_words))[self._tensor(gaps.text)]
-        return scores
+        """Take the penalties off the words that each text already has."""
+        if not (self.preset.repetition_penalty or self.preset.stop_penalty):
+            return scores
+        counts = torch.zeros(len(texts), scores.shape[1], device=self.device)  # N V
+        for row, ids in enumerate(texts):
+            counts[row] = torch.bincount(self._tensor(ids), minlength=scores.shape[1])
+        of_words = self.preset.repetition_penalty * counts.clamp(max=1) * (1 - self._function_words)
+        of_stops = self.preset.stop_penalty * counts * self._tensor(_free_stops(self.vocabulary))
+        return scores - (of_words + of_stops)[self._tensor(gaps.text)]
 
     def _banned(self, scores: torch.Tensor, gaps: Gaps) -> torch.Tensor:
         never = torch.full((), -torch.inf)
@@ -150,6 +182,25 @@ class Schedule:
         """Is this a token that one stage inserts once at the most?"""
         return self.preset.distinct and not _function_words(self.vocabulary)[token] and token != self.vocabulary.noi
 
+    def again(self, token: int) -> float:
+        """What a token costs for each other gap that is filled with it at the same time."""
+        return float(self.preset.stop_penalty * _free_stops(self.vocabulary)[token])
+
+    @property
+    def has_rules(self) -> bool:
+        """Does what a gap may get depend on other gaps?"""
+        return self.preset.distinct or self.preset.repeat_ngram > 0 or self.preset.stop_penalty > 0
+
+    def repeats(self, words: Sequence[str], place: int) -> bool:
+        """Does the word at `place` stand beside itself, or among words in a row that the text has elsewhere too?"""
+        if self.preset.distinct and words[place] in (words[place - 1], *words[place + 1 : place + 2]):
+            return True
+        size = self.preset.repeat_ngram
+        if not size:
+            return False
+        rows = list(zip(*(words[i:] for i in range(size)), strict=False))
+        return any(rows.count(row) > 1 for row in rows[max(0, place - size + 1) : place + 1])
+
     @cached_property
     def _never(self) -> torch.Tensor:
         """Ids that no gap ever gets: specials but `[SEP]`, which has its own rule, and banned words."""
@@ -161,6 +212,14 @@ class Schedule:
     def _function_words(self) -> torch.Tensor:
         """1 for stop words and marks, 0 for all other entries."""
         return self._tensor(_function_words(self.vocabulary))
+
+    @cached_property
+    def _commonness(self) -> torch.Tensor:
+        """How much more frequent than one text in a thousand each content word is, as a logarithm; 0 for the rest."""
+        assert self.idf is not None
+        commonness = self._tensor(np.maximum(0, RAREST - self.idf).astype(np.float32)) * (1 - self._function_words)
+        commonness[self.vocabulary.noi] = 0
+        return commonness
 
     @cached_property
     def _damped(self) -> torch.Tensor:
@@ -179,6 +238,13 @@ class Schedule:
 def _function_words(vocabulary: Vocabulary) -> npt.NDArray[np.float32]:
     stop = stop_words("en")
     return np.array([t in stop or not any(map(str.isalnum, t)) for t in vocabulary.tokens], np.float32)
+
+
+@lru_cache(8)
+def _free_stops(vocabulary: Vocabulary) -> npt.NDArray[np.float32]:
+    """1 for the stop words and marks that a writer chooses: not those that spell `don't` and `re-do`."""
+    spelling = {"'", "-", "s", "t", "d", "m", "re", "ve", "ll"}
+    return _function_words(vocabulary) * np.array([token not in spelling for token in vocabulary.tokens], np.float32)
 
 
 @lru_cache(8)

@@ -7,8 +7,10 @@ those) come close to it for a fraction of the cost.
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +28,8 @@ BATCH_TOKENS = 2048
 """Positions of one forward pass; more gain nothing on a CPU."""
 SPARE = 8
 """Candidates of a gap beyond the width of the beam, for when another gap has taken the best."""
+LAST_RESORT = -1e9
+"""The score of `[NOI]` where another token was drawn and the rules of the preset refuse it."""
 MOST_PADDING = 0.1
 """Texts go through the model together while at most this share of the positions is padding."""
 
@@ -42,11 +46,11 @@ class Text:
 
 @dataclass(frozen=True)
 class Filling:
-    """Tokens for some gaps of a text, by position; what is not named gets nothing."""
+    """Tokens for some gaps of a text, by position, in the order of the decisions; what is not named gets nothing."""
 
     tokens: dict[int, int] = field(default_factory=dict)
-    scores: dict[int, tuple[float, float]] = field(default_factory=dict)
-    """The log-probability of every token, adjusted and the model's own."""
+    own: dict[int, float] = field(default_factory=dict)
+    """The model's own log-probability of every token."""
     total: float = 0.0
     """Of all decisions so far, `[NOI]` included, adjusted: what the search maximises."""
     likelihood: float = 0.0
@@ -67,7 +71,7 @@ def fill(
         answers = _ask(predict, partial, schedule, options, name)
         for i in asked:
             mine = [next(answers) for _ in beams[i]]
-            beams[i] = _extended(beams[i], blocks[i][turn], mine, schedule, _width(options))
+            beams[i] = _extended(texts[i].tokens, beams[i], blocks[i][turn], mine, schedule, _width(options))
     return beams
 
 
@@ -99,6 +103,10 @@ class _Partial:
         return self.text.tokens.filled(self.filling.tokens)[0], np.array(self.gaps) + np.searchsorted(filled, self.gaps)
 
 
+_Choice = tuple[int, float, float]
+"""A token, its adjusted and its own log-probability."""
+
+
 @dataclass(frozen=True)
 class _Candidates:
     """For each gap the best candidates: ids, adjusted and own log-probabilities."""
@@ -106,6 +114,10 @@ class _Candidates:
     ids: list[list[int]]
     scores: list[list[float]]
     own: list[list[float]]
+
+    def of(self, gap: int) -> list[_Choice]:
+        """Those of one gap."""
+        return list(zip(self.ids[gap], self.scores[gap], self.own[gap], strict=True))
 
 
 def _ask(
@@ -126,8 +138,8 @@ def _ask(
             gaps = _describe(sequences, [partial[i].text for i in group], rows, positions, schedule)
             own, scores = schedule.log_probabilities(logits, gaps, name)
             scores = schedule.penalise(scores, gaps, [sequence.ids for sequence in sequences])
-            chosen = _choose(scores, [partial[i] for i in group], schedule, options)  # G W
-            lists = [x.tolist() for x in (chosen, scores.gather(1, chosen), own.gather(1, chosen))]
+            chosen, by = _choose(scores, [partial[i] for i in group], schedule, options)  # G W
+            lists = [x.tolist() for x in (chosen, by, own.gather(1, chosen))]
         start = 0
         for i in group:
             end = start + len(placed[i][1])
@@ -190,19 +202,28 @@ def _word_before(sequence: Tokens, position: int, vocabulary: Vocabulary) -> str
     return "".join(vocabulary.tokens[i].removeprefix("##") for i in sequence.ids[start : position + 1])
 
 
-def _choose(scores: torch.Tensor, partial: list[_Partial], schedule: Schedule, options: Options) -> torch.Tensor:
-    """The candidates of each gap: a drawn one, the best one, or several, with `[NOI]` to fall back on."""
+def _choose(
+    scores: torch.Tensor, partial: list[_Partial], schedule: Schedule, options: Options
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The candidates of each gap and their scores: a drawn one, the best one, or several.
+
+    Where a rule may refuse candidates, there are spare ones, and `[NOI]` to fall back on.
+    """
     if options.decoding == "sample":
         draws = np.array([_draw(one.text, gap) for one in partial for gap in one.gaps])
-        return _sampled(scores, torch.from_numpy(draws).to(scores.device), options)
-    if options.decoding == "greedy" and not schedule.preset.distinct:
-        return scores.argmax(-1, keepdim=True)
-    if not schedule.preset.distinct:
-        return _best(scores, options.width)
-    best = _best(scores, SPARE + _width(options))
+        best = _sampled(scores, torch.from_numpy(draws).to(scores.device), options)
+    else:
+        best = _best(scores, _width(options) + (SPARE if schedule.has_rules else 0))
+    found = scores.gather(1, best)
+    if not schedule.has_rules:
+        return best, found
     nothing = torch.full_like(best[:, :1], schedule.vocabulary.noi)
-    # [PAD] has no chance; it stands where [NOI] would come twice.
-    return torch.cat([best.masked_fill(best == nothing, schedule.vocabulary.id("[PAD]")), nothing], 1)
+    if options.decoding == "sample":  # what was not drawn must not win over what was, likely as it may be
+        last = torch.full_like(found[:, :1], LAST_RESORT)
+    else:
+        last = scores.gather(1, nothing)
+        found = found.masked_fill(best == nothing, -torch.inf)  # or [NOI] would come twice
+    return torch.cat([best, nothing], 1), torch.cat([found, last], 1)
 
 
 def _best(scores: torch.Tensor, count: int) -> torch.Tensor:
@@ -234,28 +255,67 @@ def _sampled(scores: torch.Tensor, draws: torch.Tensor, options: Options) -> tor
 
 
 def _extended(
-    beams: list[Filling], gaps: list[int], answers: list[_Candidates], schedule: Schedule, width: int
+    tokens: Tokens,
+    beams: list[Filling],
+    gaps: list[int],
+    answers: list[_Candidates],
+    schedule: Schedule,
+    width: int,
 ) -> list[Filling]:
-    """The best `width` ways to go on with any of the beams; within a block the gaps do not know of each other."""
+    """The best `width` ways to go on with any of the beams, as far as the rules of the preset allow them."""
     pool: list[Filling] = []
     for beam, candidates in zip(beams, answers, strict=True):
         ways = [beam]
-        # The surest gap chooses first, where a word may come but once.
+        # The surest gap chooses first. Each choice keeps to the rules given those before it, so that all of them
+        # together do, and a gap that has nothing left to choose stays as it is.
         for number in sorted(range(len(gaps)), key=lambda number: -max(candidates.scores[number])):
-            options = list(zip(candidates.ids[number], candidates.scores[number], candidates.own[number], strict=True))
-            ways = [
-                _with(way, gaps[number], token, score, own, schedule.vocabulary.noi)
-                for way in ways
-                for token, score, own in options
-                if score > -np.inf and not (schedule.once(token) and token in way.tokens.values())
-            ]
-            ways = sorted(ways, key=lambda way: -way.total)[:width]
+            gap = gaps[number]
+            longer = [(way, choice) for way in ways for choice in _costed(candidates.of(number), way, gaps, schedule)]
+            longer.sort(key=lambda one: -(one[0].total + one[1][1]))
+            allowed = (one for one in longer if _is_allowed(tokens, one[0], gap, one[1][0], schedule))
+            ways = [_with(way, gap, choice, schedule.vocabulary.noi) for way, choice in islice(allowed, width)]
         pool += ways
     return sorted(pool, key=lambda way: -way.total)[:width]
 
 
-def _with(way: Filling, gap: int, token: int, score: float, own: float, noi: int) -> Filling:
+def _costed(choices: list[_Choice], way: Filling, gaps: list[int], schedule: Schedule) -> Iterator[_Choice]:
+    """The candidates of a gap, less what those cost that other gaps of the block have chosen already.
+
+    What earlier blocks chose is part of the text that the schedule has seen.
+    """
+    chosen = Counter(way.tokens[gap] for gap in gaps if gap in way.tokens)
+    for token, score, own in choices:
+        if score > -np.inf:
+            yield token, score - chosen[token] * schedule.again(token), own
+
+
+def _is_allowed(tokens: Tokens, way: Filling, gap: int, token: int, schedule: Schedule) -> bool:
+    """May this token go into the gap, beside what the filling has put into others?"""
+    if token == schedule.vocabulary.noi or not schedule.has_rules:
+        return True
+    if schedule.once(token) and token in way.tokens.values():
+        return False
+    return not schedule.repeats(*_words_with(tokens, way.tokens | {gap: token}, gap, schedule.vocabulary))
+
+
+def _words_with(tokens: Tokens, fills: dict[int, int], gap: int, vocabulary: Vocabulary) -> tuple[list[str], int]:
+    """The words of a text with a filling put in, and which of them the filling of this gap made or changed."""
+    words: list[str] = []
+    place = 0
+    for position, old in enumerate(tokens.ids.tolist()):
+        for piece in (old, fills[position]) if position in fills else (old,):
+            if vocabulary.continues[piece]:
+                words[-1] += vocabulary.tokens[piece].removeprefix("##")
+            else:
+                words.append(vocabulary.tokens[piece])
+        if position == gap:
+            place = len(words) - 1
+    return words, place
+
+
+def _with(way: Filling, gap: int, choice: _Choice, noi: int) -> Filling:
+    token, score, own = choice
     total, likelihood = way.total + score, way.likelihood + own
     if token == noi:
-        return Filling(way.tokens, way.scores, total, likelihood)
-    return Filling(way.tokens | {gap: token}, way.scores | {gap: (score, own)}, total, likelihood)
+        return Filling(way.tokens, way.own, total, likelihood)
+    return Filling(way.tokens | {gap: token}, way.own | {gap: own}, total, likelihood)

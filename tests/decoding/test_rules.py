@@ -1,0 +1,157 @@
+"""The rules of the preset `default`: no words in a row twice, no word beside itself, nothing said too often."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from scripted import HOSTILE, WORDS, hostile, scripted, small_vocabulary
+
+from pointer.decoding.generator import Generation, _births
+from pointer.decoding.schedule import PRESETS, Preset
+from pointer.evaluation.metrics import canonical
+from pointer.prepare.importance import Frequencies
+from pointer.vocabulary import Vocabulary
+
+RULES = replace(PRESETS["default"], distinct=True, repeat_ngram=3)
+constraint = st.lists(st.sampled_from([*WORDS, "🎉", "foods", "it's", "600"]), min_size=1, max_size=3).map(" ".join)
+decodings = st.sampled_from(
+    [
+        {"decoding": "greedy"},
+        {"decoding": "sample", "temperature": 2.0},
+        {"decoding": "beam", "width": 3, "blocks": 2},
+        {"decoding": "beam", "width": 2, "blocks": 0, "n": 2},
+    ]
+)
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
+    return small_vocabulary(tmp_path_factory.mktemp("vocabulary"))
+
+
+def words(generation: Generation) -> list[tuple[str, bool]]:
+    """The words of a text, and whether each was asked for."""
+    found: list[tuple[str, bool]] = []
+    for token, born in zip(generation.tokens, _births(generation.stages).tolist(), strict=True):
+        if token.startswith("##"):
+            found[-1] = (found[-1][0] + token[2:], found[-1][1])
+        else:
+            found.append((token, born == 0))
+    return found
+
+
+def repetitions(generation: Generation) -> list[tuple[str, ...]]:
+    """Words that stand beside themselves and three words that stand twice, unless all of them were asked for."""
+    text = words(generation)
+    doubled = [(a, b) for (a, asked), (b, also) in pairwise(text) if a == b and not (asked and also)]
+    rows = list(zip(text, text[1:], text[2:], strict=False))
+    spelt = [tuple(word for word, _ in row) for row in rows]
+    return doubled + [
+        said for said, row in zip(spelt, rows, strict=True) if spelt.count(said) > 1 and not all(a for _, a in row)
+    ]
+
+
+def wanting(vocabulary: Vocabulary, wishes: dict[str, float]) -> object:
+    """A model that wants the same in every gap."""
+    logits = np.full(len(vocabulary), -9.0)
+    logits[[vocabulary.id(token) for token in wishes]] = list(wishes.values())
+    return lambda ids, position: logits
+
+
+@pytest.mark.parametrize("mood", HOSTILE)
+@settings(max_examples=16, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(
+    asked=st.lists(st.lists(constraint, min_size=1, max_size=4), min_size=8, max_size=8),
+    options=decodings,
+    seed=st.integers(0, 9),
+)
+def test_nothing_is_said_twice_whatever_the_model_says(
+    vocabulary: Vocabulary, mood: str, asked: list[list[str]], options: dict[str, object], seed: int
+) -> None:
+    pointer = scripted(vocabulary, hostile(vocabulary, mood, seed), calibrated=RULES)
+    for generations in pointer.generate_many(asked, **options, max_length=30, max_stages=6):
+        for generation in generations:
+            assert not repetitions(generation), generation.text
+
+
+def test_nothing_is_said_twice_where_few_words_are_all_that_a_model_knows(vocabulary: Vocabulary) -> None:
+    wishes = {"the": 9.0, "is": 8.5, "a": 8.0, "to": 7.5, "food": 7.0, "##s": 7.0, "[NOI]": -9.0}
+    pointer = scripted(vocabulary, wanting(vocabulary, wishes), calibrated=RULES)
+    found = pointer.generate(["great", "music", "great"], max_length=60, max_stages=8)
+    assert len(found.tokens) > 20 and not repetitions(found)
+    text = canonical(found.text).split()
+    rows = list(zip(text, text[1:], text[2:], strict=False))
+    assert len(set(rows)) == len(rows), "in the words that are measured"
+
+
+def test_constraints_may_repeat_each_other(vocabulary: Vocabulary) -> None:
+    pointer = scripted(vocabulary, hostile(vocabulary, "insert", 1), calibrated=RULES)
+    found = pointer.generate(["very very clean", "very very clean"], max_stages=2)
+    assert found.text.lower().count("very very clean") == 2 and not repetitions(found)
+
+
+def test_a_gap_takes_the_next_candidate_where_the_best_would_repeat_three_words(vocabulary: Vocabulary) -> None:
+    model = wanting(vocabulary, {"is": 9.0, "was": 5.0, "[NOI]": 0.0})
+    pointer = scripted(vocabulary, model, calibrated=Preset(repeat_ngram=3))
+    found = pointer.generate("food; great; food; great", max_stages=1, lock_start=True, lock_end=True)
+    assert found.tokens == ("food", "is", "great", "is", "food", "was", "great")
+
+
+def test_a_word_of_pieces_does_not_become_its_neighbour(vocabulary: Vocabulary) -> None:
+    def plural(ids: list[int], position: int) -> np.ndarray:
+        logits = np.full(len(vocabulary), -9.0)
+        first = len(ids) == 4
+        logits[vocabulary.id("food" if first else "##s")] = 9.0 if position == 2 or not first else -20.0
+        logits[vocabulary.noi] = 0.0
+        return logits
+
+    for rules, text in ((Preset(), "foods foods"), (Preset(distinct=True), "foods food")):
+        found = scripted(vocabulary, plural, calibrated=rules).generate("foods", max_stages=2)
+        assert found.text.lower() == text
+
+
+def test_a_draw_that_is_refused_leaves_its_gap_empty_and_not_the_text(vocabulary: Vocabulary) -> None:
+    pointer = scripted(vocabulary, wanting(vocabulary, {"food": 90.0}), calibrated=Preset(distinct=True))
+    found = pointer.generate("great; music; rice", decoding="sample", max_stages=1)
+    assert found.tokens.count("food") == 1 and found.stopped == "max_stages"
+
+
+def test_stop_words_cost_more_the_more_of_them_there_are(vocabulary: Vocabulary) -> None:
+    model = wanting(vocabulary, {"the": 9.0, "a": 8.0, "is": 7.0, "[NOI]": 5.5})
+    often = scripted(vocabulary, model, calibrated=Preset()).generate("food; great; music", max_stages=1)
+    assert often.tokens.count("the") == 4
+    seldom = scripted(vocabulary, model, calibrated=Preset(stop_penalty=1.2)).generate(
+        "food; great; music", max_stages=1
+    )
+    assert sorted(set(seldom.tokens) - {"food", "great", "music"}) == ["a", "is", "the"]
+    assert seldom.tokens.count("the") == 2, "9, 8, 7.8 (the again), 7"
+
+
+def test_an_apostrophe_costs_nothing_however_many_there_are(vocabulary: Vocabulary) -> None:
+    model = wanting(vocabulary, {"'": 9.0, "[NOI]": 5.0})
+    found = scripted(vocabulary, model, calibrated=Preset(stop_penalty=9.0)).generate("food; great", max_stages=1)
+    assert found.tokens.count("'") == 3
+
+
+def test_a_word_that_is_common_everywhere_loses_to_one_that_belongs_here(vocabulary: Vocabulary) -> None:
+    model = wanting(vocabulary, {"food": 9.0, "rice": 8.0})
+    frequencies = Frequencies(10_000, {"food": 3000, "the": 9000, "rice": 2}).to_bytes()
+    for weight, word in ((0.0, "food"), (0.1, "food"), (0.5, "rice")):
+        pointer = scripted(vocabulary, model, calibrated=Preset(common=(weight,)), frequencies=frequencies)
+        assert pointer.generate("great", max_stages=1).tokens == (word, "great", word)
+    stops = scripted(
+        vocabulary,
+        wanting(vocabulary, {"the": 9.0, "a": 8.0}),
+        calibrated=Preset(common=(9.0,)),
+        frequencies=frequencies,
+    )
+    assert stops.generate("great", max_stages=1).tokens == ("the", "great", "the"), "stop words have their own penalty"
+
+
+def test_the_beginning_of_common_words_is_as_common_as_they_are(vocabulary: Vocabulary) -> None:
+    frequencies = Frequencies(10_000, {"cleanly": 3000, "cleaner": 1000, "rice": 4000, "back": 2}).to_bytes()
+    idf = scripted(vocabulary, wanting(vocabulary, {}), frequencies=frequencies).idf
+    assert idf is not None and idf[vocabulary.id("clean")] == idf[vocabulary.id("rice")] < idf[vocabulary.id("back")]
