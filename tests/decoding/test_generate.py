@@ -121,7 +121,9 @@ def test_a_half_done_output_file_is_finished(pointer: Run, checkpoint: Path, tmp
     whole = (tmp_path / "out.jsonl").read_bytes()
 
     def texts(content: bytes) -> list[dict[str, Any]]:
-        return [json.loads(line) | {"seconds": None} for line in content.splitlines()]
+        # The last digits of a score depend on what shares a batch.
+        records = [json.loads(line) for line in content.splitlines()]
+        return [record | {"seconds": None, "score": round(record["score"], 4)} for record in records]
 
     assert len(whole.splitlines()) == 9 and all(json.loads(line)["seconds"] > 0 for line in whole.splitlines())
     for cut in (0, 10, len(whole) // 2, len(whole) - 1, len(whole)):
