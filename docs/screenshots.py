@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 HERE = Path(__file__).parent
 EMBEDDED = HERE.parent / "src" / "pointer" / "checkpoints"
-DESKTOP: dict[str, Any] = {"viewport": {"width": 1040, "height": 780}, "device_scale_factor": 1.25}
+DESKTOP: dict[str, Any] = {"viewport": {"width": 1040, "height": 940}, "device_scale_factor": 1.25}
 PHONE: dict[str, Any] = {
     "viewport": {"width": 390, "height": 844}, "device_scale_factor": 2, "is_mobile": True, "has_touch": True,
 }  # fmt: skip
@@ -59,6 +59,16 @@ def stage(page: Page, number: int) -> None:
     slider.evaluate("(slider) => slider.blur()")
 
 
+def around(page: Page, part: str, margin: int = 24) -> Any:
+    """Where a part of the page is, with some air around it."""
+    box = page.locator(part).bounding_box()
+    assert box is not None
+    top = box["y"] + page.evaluate("scrollY")
+    return {
+        "x": box["x"] - margin, "y": top, "width": box["width"] + 2 * margin, "height": box["height"] + margin,
+    }  # fmt: skip
+
+
 def main() -> None:
     """Take all of them."""
     model = "reviews" if (EMBEDDED / "reviews").is_dir() else "wiki"
@@ -73,7 +83,7 @@ def main() -> None:
         page.get_by_text("All stages").click()
         stage(page, 99)
         page.mouse.move(0, 0)
-        page.locator("#result").screenshot(path=HERE / "page-stages.png")
+        page.screenshot(path=HERE / "page-stages.png", full_page=True, clip=around(page, "#result"))
 
         page = visit(browser, url, second, f"&model={model}", **PHONE)
         stage(page, 2)
@@ -82,8 +92,7 @@ def main() -> None:
         page = visit(
             browser, url, second, f"&model={model}&decoding=sample&n=3&temperature=0.6", **DESKTOP, color_scheme="dark"
         )
-        page.set_viewport_size({"width": 1040, "height": 1150})
-        page.screenshot(path=HERE / "page-dark.png")
+        page.screenshot(path=HERE / "page-dark.png", full_page=True)
         browser.close()
 
 

@@ -87,6 +87,14 @@ def test_results_of_other_settings_are_not_mixed_into_one_file(pointer: Run, tmp
     assert done.returncode == 1 and "same model and options" in done.stderr
 
 
+def test_a_system_that_forgets_says_so_without_a_line_for_every_text(pointer: Run, tmp_path: Path, data: Path) -> None:
+    small = SMALL["autoregressive"]
+    assert pointer("train", data, "--system", "autoregressive", "--out", "run", "--steps", "1", *small).returncode == 0
+    (tmp_path / "keys.txt").write_text("xylophone; quartz; zebra\n" * 8)
+    done = pointer("generate", "-f", "keys.txt", "-o", "out.jsonl", "--system", "autoregressive", "--model", "run")
+    assert done.stderr.count(": lost ") == 5 and "3 more texts lost constraints" in done.stderr
+
+
 def test_the_keywords_need_no_training(pointer: Run) -> None:
     done = pointer("generate", "boat", "new york", "--system", "keywords")
     assert done.returncode == 0 and done.stdout == "boat new york\n"

@@ -1,4 +1,7 @@
-"""Fixtures that the test modules of serving load as a plugin, so that all of them share one `pointer serve`."""
+"""Fixtures that the test modules of serving load as a plugin, so that all of them share one `pointer serve`.
+
+PYTEST_DONT_REWRITE: the search for doctests imports this file before pytest hears that it is a plugin, and would warn.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path

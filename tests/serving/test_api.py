@@ -1,19 +1,24 @@
 """The API over HTTP: `pointer serve` in a subprocess, or a scripted model in this process where a test holds time."""
 
 import json
+import multiprocessing
+import os
 import random
 import re
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 from conftest import Run
 from scripted import small_vocabulary
@@ -38,7 +43,8 @@ from pointer.errors import UsageError
 from pointer.prepare.explain import explain
 from pointer.serving.keys import read_keys
 from pointer.serving.limits import Limits
-from pointer.serving.server import embedded_models, served_names
+from pointer.serving.metrics import MANY_PROCESSES
+from pointer.serving.server import Plan, _run_many, embedded_models, served_names
 
 pytest_plugins = ("shared",)
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "serving.md").read_text("utf-8")
@@ -324,20 +330,21 @@ def test_every_answer_has_the_security_headers_and_nobody_else_may_call(server: 
         ("[" * 10_000, 400, "BadRequest", "Expected JSON"),
         (b"\xff\xfe", 400, "BadRequest", "Expected JSON"),
         ('{"constraints": ["\\ud800"]}', 400, "BadRequest", "Expected JSON"),
-        ("[]", 422, "UsageError", "body: expected an object"),
-        ("null", 422, "UsageError", "body: expected an object"),
-        ("{}", 422, "UsageError", "constraints: expected a string, a list of strings"),
-        ('{"constraints": 1}', 422, "UsageError", "constraints: expected a string, a list of strings"),
+        ("[]", 422, "UsageError", "body: expected an object, found []."),
+        ("null", 422, "UsageError", "body: expected an object, found null."),
+        ("{}", 422, "UsageError", "constraints: expected a string, a list of strings, or a list of such lists, found"),
+        ('{"constraints": 1}', 422, "UsageError", "or a list of such lists, found 1."),
         ('{"constraints": ["a", ["b"]]}', 422, "UsageError", "constraints: expected a string, a list of strings"),
         ('{"constraints": ["a", null]}', 422, "UsageError", "constraints: expected a string, a list of strings"),
         ('{"constraints": []}', 422, "ConstraintError", "Expected at least one constraint"),
         ('{"constraints": [[]]}', 422, "ConstraintError", "Expected at least one constraint"),
         ('{"constraints": [["a"], ["b", " "]]}', 422, "ConstraintError", "list 2: constraint 2 (' ') is empty"),
-        ('{"constraints": "a", "model": 3}', 422, "UsageError", "model: expected a valid string"),
+        ('{"constraints": "a", "model": 3}', 422, "UsageError", "model: expected a valid string, found 3."),
         ('{"constraints": "a", "colour": 3}', 422, "UsageError", "colour: there is no such field"),
         ('{"constraints": "a", "options": []}', 422, "UsageError", "options: expected"),
         ('{"constraints": "a", "options": {"magic": 1}}', 422, "UsageError", "options.magic: there is no such field"),
-        ('{"constraints": "a", "options": {"n": "2"}}', 422, "UsageError", "options.n: expected a valid integer"),
+        (f'{{"constraints": "a", "{"z" * 5000}": 1}}', 422, "UsageError", "z" * 100 + ": there is no such field."),
+        ('{"constraints": "a", "options": {"n": "2"}}', 422, "UsageError", 'n: expected a valid integer, found "2".'),
         ('{"constraints": "a", "options": {"n": true}}', 422, "UsageError", "options.n: expected a valid integer"),
         ('{"constraints": "a", "options": {"n": 3}}', 422, "UsageError", "n: expected 1 for greedy"),
         ('{"constraints": "a", "options": {"temperature": NaN}}', 422, "UsageError", "temperature: expected a number"),
@@ -382,6 +389,21 @@ def test_a_long_body_is_not_read_to_its_end_whether_or_not_its_length_is_known(s
         raw.sendall(b"10000\r\n" + b"a" * 65_536 + b"\r\n" + b"10\r\n" + b"a" * 16 + b"\r\n")
         # The body goes on for ever, and yet there is an answer.
         assert b" 413 " in raw.recv(4096).splitlines()[0]
+    with connected(server.url) as raw:
+        raw.sendall(request_head("/v1/generate", "Content-Length: 1000000000", "Expect: 100-continue"))
+        # Whoever asks first is spared the way.
+        assert b" 413 " in raw.recv(4096).splitlines()[0]
+
+
+@pytest.mark.parametrize(("kind", "status"), [("application/json", 413), ("text/plain", 415)])
+def test_who_sends_too_much_still_gets_to_read_the_answer(server: Command, kind: str, status: int) -> None:
+    def chunks() -> Iterator[bytes]:
+        for _ in range(10):
+            yield b"a" * 50_000
+
+    for _ in range(8):  # without care for the rest of the body, the connection is reset nearly every other time
+        answer = server.client.post("/v1/generate", content=chunks(), headers={"Content-Type": kind})
+        assert answer.status_code == status and answer.json()["error"]["hint"]
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "application/jsonp", ""])
@@ -411,14 +433,32 @@ def test_what_nobody_expected_is_a_number_for_the_client_and_a_traceback_for_the
         def broken(*_: Any) -> Any:
             raise RuntimeError("secret detail")
 
-        assert server.service.pointer("scripted").predict
-        model._predict = broken
+        writes, model._predict = model._predict, broken
         answer = server.post(constraints="great")
         assert is_error(answer, 500, "InternalError") and "secret" not in answer.text
         number = re.search(r"error (\w{8})", answer.json()["error"]["message"])
         assert number and f"error {number[1]}" in caplog.text and "secret detail" in caplog.text
-        [(name, data)] = streamed_all(server, constraints="great")[-1:]
-        assert name == "error" and data["error"]["type"] == "InternalError"
+        # A model that cannot write any more is not said to be well, and taken back when it can.
+        until(lambda: server.client.get("/health").json() == {"status": "failing"})
+        assert server.client.get("/health").status_code == 503
+        assert is_error(server.post("/v1/generate/stream", constraints="great"), 503, "Failing")
+        model._predict = writes
+        until(lambda: server.client.get("/health").status_code == 200)
+        assert server.post(constraints="great", options={"max_stages": 1}).status_code == 200
+
+
+def test_a_stream_in_which_nobody_expected_an_error_ends_with_it(model: Turnstile) -> None:
+    def allergic(ids: Any, *others: Any) -> Any:
+        if (ids == model.vocabulary.id("rice")).any():
+            raise RuntimeError("secret detail")
+        return writes(ids, *others)
+
+    writes, model._predict = model._predict, allergic
+    with running(lambda: model.pointer) as server:
+        [(name, data)] = streamed_all(server, constraints="rice")[-1:]
+        assert name == "error" and data["error"]["type"] == "InternalError" and "secret" not in str(data)
+        assert server.client.get("/health").status_code == 200
+        assert server.post(constraints="great", options={"max_stages": 1}).status_code == 200
 
 
 def streamed_all(server: Running, **body: Any) -> list[tuple[str, dict[str, Any]]]:
@@ -438,7 +478,7 @@ def test_more_than_the_queue_holds_is_refused_at_once(model: Turnstile, callers:
             refused = server.post(path, constraints="food")
             assert is_error(refused, 429, "TooManyRequests") and int(refused.headers["retry-after"]) >= 1
         assert is_error(server.post("/v1/explain", text="Some text."), 429, "TooManyRequests")
-        assert server.client.get("/health").status_code == 200
+        assert server.client.head("/health").status_code == 200
         model.open()
         assert {future.result(PATIENCE).status_code for future in taken} == {200}
         assert server.post(constraints="great", options={"max_stages": 1}).status_code == 200
@@ -571,7 +611,7 @@ def test_another_site_may_call_if_it_is_allowed(model: Turnstile) -> None:
         assert allowed.status_code == 200
         assert allowed.headers["access-control-allow-origin"] == "https://app.example"
         refused = server.client.options("/v1/generate", headers=asks | {"Origin": "https://evil.example"})
-        assert "access-control-allow-origin" not in refused.headers
+        assert is_error(refused, 400, "NotAllowed") and "access-control-allow-origin" not in refused.headers
         # Errors can be read there too.
         answer = server.client.post("/v1/generate", json={}, headers={"Origin": "https://app.example"})
         assert is_error(answer, 401, "Unauthorized")
@@ -592,8 +632,20 @@ def test_several_processes_share_the_work_and_end_together(
         def ask() -> httpx.Response:
             return httpx.post(server.url + "/v1/generate", json=body, headers=header, timeout=PATIENCE)
 
+        def waiting() -> float:
+            return metric(httpx.get(server.url + "/metrics", headers=header).text, "pointer_queue_lists")
+
+        long = json.dumps({"constraints": [["rice", "back"]] * 64, "options": {"decoding": "sample", "n": 16}}).encode()
+        head = request_head("/v1/generate", "Authorization: Bearer top-secret", f"Content-Length: {len(long)}")
+        with connected(server.url) as raw:
+            raw.sendall(head + long)
+            until(lambda: waiting() == 64)
+            [worker] = processes_with(raw, server)
+            worker.kill()
+            worker.wait(PATIENCE)
+        until(lambda: waiting() == 0)  # what it had in its queue went with it, and the other one goes on
         futures = [callers.submit(ask) for _ in range(6)]
-        until(lambda: metric(server.client.get("/metrics", headers=header).text, "pointer_queue_lists") > 0)
+        until(lambda: waiting() > 0)
         server.process.send_signal(signal.SIGTERM)
         answers = [future.result(PATIENCE) for future in futures]
         expected = [list(g.tokens) for g in tiny.generate_many(["rice; back"], **body["options"])[0]]
@@ -604,6 +656,50 @@ def test_several_processes_share_the_work_and_end_together(
         assert server.process.wait(PATIENCE) == 0
     finally:
         server.stop()
+
+
+class Deaf:
+    """A process that is started at the very moment at which a signal arrives."""
+
+    pid, exitcode = None, 0
+
+    def __init__(self, **_: Any) -> None:
+        self.is_told, self.looks = False, 0
+        self.sentinel, other = os.pipe()
+        os.close(other)
+
+    def start(self) -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+    def is_alive(self) -> bool:
+        self.looks += 1
+        assert self.looks < 100, "nobody ends it"
+        return not self.is_told
+
+    def terminate(self) -> None:
+        self.is_told = True
+
+
+def test_a_signal_that_comes_while_processes_are_started_ends_them_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(MANY_PROCESSES, "")  # which it sets for its processes; afterwards it is as it was
+    monkeypatch.setattr(multiprocessing, "get_context", lambda _: SimpleNamespace(Process=Deaf))
+    before = {one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        with socket.socket() as listening:
+            _run_many(Plan({}), listening, 2)  # comes back
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+
+
+def processes_with(raw: socket.socket, server: Command) -> list[psutil.Process]:
+    """Which of the processes of a server has a connection?"""
+    mine = raw.getsockname()[1]
+    return [
+        process
+        for process in psutil.Process(server.process.pid).children()
+        if any(one.raddr and one.raddr.port == mine for one in process.net_connections())
+    ]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -643,10 +739,16 @@ def test_a_folder_is_served_under_its_last_name(tmp_path: Path) -> None:
     assert "wiki" in embedded_models() and "reviews" not in embedded_models()[1:]
 
 
-def test_a_server_that_cannot_start_is_one_sentence(pointer: Run) -> None:
+def test_a_server_that_cannot_start_is_one_sentence(pointer: Run, checkpoint: Path, tmp_path: Path) -> None:
     done = pointer("serve", "--api-key-file", "missing")
     assert done.returncode == 2 and done.stdout == "" and done.stderr.count("\n") == 1
     assert done.stderr.startswith("pointer: api_key_file: expected a file with one key a line, could not read missing")
+    shutil.copytree(checkpoint, tmp_path / "broken")
+    (tmp_path / "broken" / "model.safetensors").write_bytes(b"")
+    done = pointer("serve", "--model", "broken", "--port", "0")
+    address, sentence = done.stderr.splitlines()
+    assert done.returncode == 1 and address.startswith("pointer: serving broken at http")
+    assert sentence.startswith("pointer: Expected") and "SafetensorError" in sentence
 
 
 def test_without_the_extra_a_sentence_says_what_to_install() -> None:
@@ -667,6 +769,7 @@ def test_the_documentation_names_every_endpoint_option_limit_metric_and_error(se
     models, openapi = server.client.get("/v1/models").json(), server.client.get("/openapi.json").json()
     names = [*models["options"], *models["limits"], *models, "stage", "done", "error"]
     names += re.findall(r"^# TYPE (\w+)", server.client.get("/metrics").text, re.MULTILINE)
+    names += openapi["components"]["schemas"]["Health"]["properties"]["status"]["enum"]
     for name in [*names, *openapi["paths"], *openapi["paths"]["/v1/generate"]["post"]["responses"]]:
         assert name in DOCUMENT, name
     for name, value in models["limits"].items():

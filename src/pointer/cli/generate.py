@@ -73,7 +73,7 @@ def generate(
         for done, written in enumerate(generate_lines(generator, rest, options, batch_size, report), 1):
             best = written.found[0]
             if best.missing:
-                print(f"pointer: line {written.asked.line}: lost {', '.join(best.missing)}", file=sys.stderr)
+                report.lost(written.asked.line, best.missing)
             if results is not None:
                 results.add(written)
                 progress("generating", done, None)

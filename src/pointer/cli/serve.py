@@ -25,7 +25,9 @@ def serve(
     allow_origin: Annotated[
         list[str] | None, typer.Option(help="A site whose pages may call the API from a browser; may be repeated.")
     ] = None,
-    threads: Annotated[int | None, typer.Option(help="CPU threads of a process; all cores are shared out.")] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="CPU threads of a process; all cores are shared out.")
+    ] = None,
 ) -> None:
     """Answer over HTTP: a page for people, an API for programs, docs at /docs. Ctrl-C ends it."""
     from pointer.serving.keys import read_keys

@@ -34,19 +34,27 @@ Setting = Annotated[
 
 
 class Reporter:
-    """Tells about skipped lines: the first few of each kind, the others as a number."""
+    """Tells about skipped lines and lost constraints: the first few of each kind, the others as a number."""
 
     most = 5
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
+        self.incomplete = 0
 
     def __call__(self, skipped: "Skipped") -> None:
         self.counts[skipped.reason] += 1
         if self.counts[skipped.reason] <= self.most:
             print(f"pointer: {skipped}", file=sys.stderr)
 
+    def lost(self, line: int, constraints: "Sequence[str]") -> None:
+        self.incomplete += 1
+        if self.incomplete <= self.most:
+            print(f"pointer: line {line}: lost {', '.join(constraints)}", file=sys.stderr)
+
     def rest(self) -> None:
+        if self.incomplete > self.most:
+            print(f"pointer: {self.incomplete - self.most:,} more texts lost constraints.", file=sys.stderr)
         for reason, count in self.counts.items():
             if count > self.most:
                 print(f"pointer: {count - self.most:,} more like the last: {reason}.", file=sys.stderr)

@@ -15,7 +15,6 @@ from pointer.errors import ConstraintError, UsageError, missing_extra
 
 try:
     from fastapi import APIRouter, Depends, FastAPI, Request
-    from fastapi.middleware.cors import CORSMiddleware
     from fastapi.openapi.utils import get_openapi
     from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
     from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
@@ -32,7 +31,7 @@ from pointer.serving import schemas
 from pointer.serving.batching import Ticket
 from pointer.serving.documentation import render
 from pointer.serving.failures import Refusal, answer_error, gone, not_found, refusal_of, too_slow, unauthorised
-from pointer.serving.guard import BATCH, Guard
+from pointer.serving.guard import BATCH, Cors, Guard
 from pointer.serving.limits import Limits, Settings
 from pointer.serving.schemas import event
 from pointer.serving.service import Asked, Served, Service
@@ -62,7 +61,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
         422: "A constraint, an option or a limit; the message says which.",
         429: "The queue is full; see Retry-After.",
         500: "Something went wrong that should not.",
-        503: "The server is starting or stopping, or the request took too long.",
+        503: "The server is starting, failing or stopping, or the request took too long.",
     }.items()
 }
 ABOUT = "Turns a few words into a fluent text that contains every one of them, in order."
@@ -92,7 +91,7 @@ def create_app(models: Mapping[str, Served], settings: Settings | None = None) -
     app.add_middleware(Guard, metrics=service.metrics)
     if settings.origins:
         app.add_middleware(
-            CORSMiddleware,
+            Cors,
             allow_origins=settings.origins,
             allow_methods=["GET", "POST"],
             allow_headers=["Authorization", "Content-Type"],
@@ -181,9 +180,10 @@ def _operation(service: Service, settings: Settings) -> APIRouter:
     """What those want to know who keep the server running."""
     router = APIRouter()
 
+    @router.head("/health", include_in_schema=False)
     @router.get("/health", response_model=schemas.Health, responses={503: {"model": schemas.Health}})
     async def health() -> Response:
-        """200 once every model has written a text; 503 before, and once the server is about to stop."""
+        """200 once every model has written a text; 503 before, while one fails, and when the server is to stop."""
         return JSONResponse({"status": service.status}, 200 if service.status == "ok" else 503)
 
     @router.get(
@@ -239,11 +239,15 @@ async def _read(request: Request, schema: type[Schema], limits: Limits, deadline
 
     async def read() -> bytes:
         body = bytearray()
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > limits.body_bytes:
-                message = f"Expected a body of at most {limits.body_bytes:,} bytes, found a longer one."
-                raise Refusal(413, "ContentTooLarge", message, "Send several requests.", {"Connection": "close"})
+        announced = int(request.headers.get("content-length", 0))
+        if announced <= limits.body_bytes:
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > limits.body_bytes:
+                    break
+        if max(announced, len(body)) > limits.body_bytes:
+            message = f"Expected a body of at most {limits.body_bytes:,} bytes, found a longer one."
+            raise Refusal(413, "ContentTooLarge", message, "Send several requests.", {"Connection": "close"})
         return bytes(body)
 
     try:

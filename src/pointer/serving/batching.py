@@ -8,6 +8,7 @@ the engine promises that a text does not depend on its company.
 """
 
 import gc
+import logging
 import threading
 import time
 from collections import deque
@@ -21,15 +22,18 @@ import torch
 from pointer.decoding.engine import Engine, Growth, has_stopped
 from pointer.decoding.generator import Pointer, Wanted
 from pointer.decoding.options import Options
+from pointer.errors import PointerError
 from pointer.serving.limits import Limits
 
 AnyPlan = Generator[Wanted, list[list[Growth]], Any]
 Watch = Callable[[Growth], None]
 """Called after every stage with the best candidate so far, X^0 first; in the thread of the model."""
-TRIAL = ("ready",)
-"""The constraints of the small text that a model has to write before it counts as ready."""
+BETWEEN_TRIALS = 1.0
+"""Seconds after which a model that fails is tried again."""
 _OPENING = threading.Lock()
 """Transformers sets global switches while it opens a model: one after the other."""
+
+log = logging.getLogger("pointer.serving")
 
 
 class Busy(Exception):
@@ -155,6 +159,10 @@ class Batcher:
         """The model, once it has written its first text."""
         self.failure: BaseException | None = None
         """Why the model could not be opened, or its thread ended."""
+        self.is_failing = False
+        """Did the model fail, and has not written a text since?"""
+        self._is_doubtful = False
+        """Did a stage fail that nobody expected to?"""
         self._changed = threading.Condition()
         self._arrived: list[_Work] = []
         self._outstanding = 0
@@ -224,7 +232,7 @@ class Batcher:
     def _run(self) -> None:
         try:
             pointer = self._open()
-            pointer.generate(TRIAL)
+            _try_out(pointer)
             # Models and libraries are there to stay; the collector need not look at their objects again and again.
             gc.collect()
             gc.freeze()
@@ -232,6 +240,8 @@ class Batcher:
             while self._gather():
                 self._turn()
         except BaseException as error:
+            if self.pointer:  # not for want of a good model
+                log.error("the thread of the model ended", exc_info=error)
             self.failure = error
             self.close()
             for work in (*self._arrived, *(w for lane in self._lanes.values() for w in (*lane.running, *lane.waiting))):
@@ -257,7 +267,8 @@ class Batcher:
         """Put what has arrived into its lanes; wait if there is nothing to do. False: all done, and closed."""
         with self._changed:
             if not self._lanes:
-                self._changed.wait_for(lambda: self._arrived or self._closing)
+                pause = BETWEEN_TRIALS if self.is_failing else None
+                self._changed.wait_for(lambda: self._arrived or self._closing, pause)
                 enough = time.monotonic() + self.limits.wait
                 while not self._closing and len(self._arrived) < self.limits.batch:
                     if not self._changed.wait(enough - time.monotonic()):
@@ -267,10 +278,27 @@ class Batcher:
             self._lanes.setdefault(work.lane, _Lane()).waiting.append(work)
         if self._latest in self._lanes:  # its turn is over: behind everybody, newcomers too
             self._lanes[self._latest] = self._lanes.pop(self._latest)
-        return bool(self._lanes)
+        return bool(self._lanes) or not self._closing
 
     def _turn(self) -> None:
-        """One stage of the lane whose turn it is."""
+        """One stage of the lane whose turn it is. A model that fails has to show that it can write."""
+        if self._lanes:
+            self._grow()
+        if self._is_doubtful or (self.is_failing and not self._lanes):
+            self._examine()
+
+    def _examine(self) -> None:
+        self._is_doubtful = False
+        try:
+            assert self.pointer is not None
+            _try_out(self.pointer)
+            self.is_failing = False
+        except Exception as error:
+            if not self.is_failing:
+                log.error("the model cannot write any more", exc_info=error)
+            self.is_failing = True
+
+    def _grow(self) -> None:
         self._latest, lane = next(iter(self._lanes.items()))
         lane.drop(self.observer)
         lane.admit(self.limits.batch)
@@ -291,6 +319,7 @@ class Batcher:
         except Exception as error:
             if len(batch) == 1:
                 batch[0].ticket.fail(error)
+                self._is_doubtful |= not isinstance(error, PointerError)
             else:
                 for work in batch:
                     self._advance(engine, [work])
@@ -302,6 +331,11 @@ class Batcher:
         for work in batch:
             work.ticket.batch = max(work.ticket.batch, len(grown))
             work.follow([next(pools) for _ in work.pools])
+
+
+def _try_out(pointer: Pointer) -> None:
+    """A small text, which a model has to write before it counts as ready, and after it has failed."""
+    pointer.generate(["ready"], preset="plain", max_stages=2)
 
 
 def _unwatched(_: Growth) -> None:

@@ -1,5 +1,6 @@
 """The one shape of every error: `{"error": {"type", "message", "hint"}}`, with a fitting status."""
 
+import json
 import logging
 import secrets
 from dataclasses import dataclass, field
@@ -110,15 +111,28 @@ def _misunderstood(error: ValidationError) -> Refusal:
     where = [str(part) for part in first["loc"]]
     if where[:1] == ["constraints"]:
         # Pydantic reports why it is none of the three; people want to know the three.
-        where, wrong = ["constraints"], "Expected a string, a list of strings, or a list of such lists"
+        where, wrong = ["constraints"], "expected a string, a list of strings, or a list of such lists"
     elif first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-        wrong = "There is no such field"
+        return Refusal(422, "UsageError", f"{'.'.join(where)[:100]}: there is no such field.", _SEE)
+    elif first["type"] == "missing":
+        wrong = "expected a value"
     else:
-        wrong = first["msg"].replace("Input should be", "Expected")
-    return Refusal(422, "UsageError", f"{'.'.join(where) or 'body'}: {wrong[0].lower()}{wrong[1:]}.", _SEE)
+        wrong = first["msg"].replace("Input should be", "expected")
+    found = "none" if first["type"] == "missing" else _shown(first["input"])
+    return Refusal(422, "UsageError", f"{'.'.join(where) or 'body'}: {wrong}, found {found}.", _SEE)
 
 
 _SEE = "See /docs for what a request looks like."
+
+
+def _shown(value: Any) -> str:
+    """What was found, as JSON, but not all of it.
+
+    >>> _shown(["a", None]), _shown("a" * 100)
+    ('["a", null]', '"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa...')
+    """
+    shown = json.dumps(value, ensure_ascii=False, default=str)
+    return shown if len(shown) <= 40 else shown[:40] + "..."
 
 
 def _by_status(error: HTTPException) -> Refusal:

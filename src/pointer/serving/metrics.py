@@ -18,6 +18,11 @@ MANY_PROCESSES = "PROMETHEUS_MULTIPROC_DIR"
 disable_created_metrics()  # type: ignore[no-untyped-call]  # when each count began; nobody asks, and it doubles them
 
 
+def forget(process: int | None, folder: str) -> None:
+    """What a process that has ended had in its queue does not wait any more."""
+    multiprocess.mark_process_dead(process, folder)  # type: ignore[no-untyped-call]
+
+
 class Metrics:
     """The counts of one server; those of several processes are added up when they are read."""
 

@@ -137,7 +137,7 @@ class ModelsAnswer(_Answer):
 class Health(_Answer):
     """Can the server be asked?"""
 
-    status: Literal["ok", "starting", "stopping"]
+    status: Literal["ok", "starting", "failing", "stopping"]
 
 
 class ErrorDetail(_Answer):

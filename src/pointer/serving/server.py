@@ -20,10 +20,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from pointer.errors import PointerError, UsageError, missing_extra
+from pointer.errors import CheckpointError, PointerError, UsageError, missing_extra
 from pointer.serving.app import create_app
 from pointer.serving.limits import Settings
-from pointer.serving.metrics import MANY_PROCESSES
+from pointer.serving.metrics import MANY_PROCESSES, forget
 from pointer.serving.service import Served, Service
 
 try:
@@ -52,7 +52,9 @@ def served_names(models: list[str]) -> dict[str, str]:
     for model in models:
         name = Path(model).resolve().name if Path(model).is_dir() else model
         if name in names:
-            raise UsageError(f'model: expected different names, found "{name}" twice.', "Rename one of the folders.")
+            raise UsageError(
+                f'model: expected different names, found "{name}" twice.', "Name it once, or rename a folder."
+            )
         names[name] = model
     return names
 
@@ -83,7 +85,7 @@ def _listening(host: str, port: int) -> socket.socket:
         )
     except (OSError, OverflowError) as error:
         raise UsageError(
-            f"Could not listen at {host}, port {port}: {error}.", "Choose another --port or --host."
+            f"Could not listen at {host}, port {port}: {str(error).rstrip('.')}.", "Choose another --port or --host."
         ) from error
 
 
@@ -93,8 +95,16 @@ def run(plan: Plan, listening: socket.socket) -> None:
     app = create_app({name: Served.of(model, plan.threads) for name, model in plan.models.items()}, plan.settings)
     server = Server(app, app.state.service)
     server.run(sockets=[listening])
-    if app.state.service.failure:
-        raise app.state.service.failure
+    match app.state.service.failure:
+        case None:
+            return
+        case PointerError() as failure:
+            raise failure
+        case failure:  # weights that break off, say; what reads them has errors of its own
+            raise CheckpointError(
+                f"Expected models that can be opened, found one that cannot ({type(failure).__name__}: {failure}).",
+                "Copy or download it again.",
+            ) from failure
 
 
 class Server(uvicorn.Server):
@@ -155,6 +165,8 @@ def _run_many(plan: Plan, listening: socket.socket, workers: int) -> None:
         process = multiprocessing.get_context("spawn").Process(target=_work, args=(plan, listening))
         process.start()
         processes.append(process)
+        if is_stopping:  # the signal came before there was anybody to pass it on to
+            process.terminate()
 
     for sig in (signal.SIGTERM, signal.SIGINT):
         signal.signal(sig, stop)
@@ -166,6 +178,7 @@ def _run_many(plan: Plan, listening: socket.socket, workers: int) -> None:
             wait([process.sentinel for process in processes], timeout=1)
             for ended in [process for process in processes if not process.is_alive()]:
                 processes.remove(ended)
+                forget(ended.pid, counts)
                 if is_stopping:
                     continue
                 if ended.exitcode == COULD_NOT:

@@ -73,9 +73,13 @@ class Service:
 
     @property
     def status(self) -> str:
-        """`starting` until every model has written a text, then `ok`; `stopping` once the end has begun."""
+        """`starting` until every model has written a text, then `ok`; `failing` while one of them cannot write any
+        more; `stopping` once the end has begun.
+        """
         if self._is_stopping or self.failure:
             return "stopping"
+        if any(batcher.is_failing for batcher in self._batchers.values()):
+            return "failing"
         return "ok" if all(batcher.pointer for batcher in self._batchers.values()) else "starting"
 
     @property
@@ -114,10 +118,12 @@ class Service:
         """A model that is ready."""
         if self.status == "stopping":
             raise unavailable("Stopping", "The server is about to stop and takes no new work.")
-        found = self._batchers[name].pointer
-        if found is None:
+        batcher = self._batchers[name]
+        if batcher.pointer is None:
             raise unavailable("Starting", f"The model {name} is being opened.")
-        return found
+        if batcher.is_failing:
+            raise unavailable("Failing", f"The model {name} cannot write at the moment; it is tried again and again.")
+        return batcher.pointer
 
     def generate(self, asked: Asked, watch: Watch | None = None) -> Ticket:
         """Put a request into the queue of its model."""

@@ -147,8 +147,8 @@ function showProblem(error, again = null) {
   const unforeseen = { message: "Something on this page went wrong.", hint: String(error) };
   const failure = error instanceof Failure ? error : new Failure(unforeseen);
   const isLocked = failure.status === 401;
-  const { message, hint } = isLocked ? keyWanted() : failure;
   hideProblem();
+  const { message, hint } = isLocked ? keyWanted() : pointedAt(failure);
   retry = again;
   $("problem").querySelector(".message").textContent = message;
   $("problem").querySelector(".hint").textContent = hint;
@@ -156,7 +156,6 @@ function showProblem(error, again = null) {
   $("again").hidden = !again || isLocked || wouldFailAgain(failure);
   $("problem").hidden = false;
   $("problem").scrollIntoView({ block: "nearest" });
-  pointAt(message);
   if (isLocked) $("key").focus();
   wait([429, 503].includes(failure.status) ? failure.wait ?? SECONDS_BETWEEN_LOOKS : 0);
 }
@@ -177,14 +176,17 @@ function hideProblem() {
 }
 
 // The server's sentences begin with what they are about: `constraint 3 ("") is empty`, `temperature: expected ...`,
-// `options.n: expected ...`, `Expected n of at most ...`.
-function pointAt(message) {
+// `options.n: expected ...`, `Expected n of at most ...`. Marks that, and says it in the words of this page.
+function pointedAt({ message, hint }) {
   const [, number, name] = /^constraint (\d+)\b|^(?:options\.|Expected )?(\w+)(?:[:.]| of )/.exec(message) ?? [];
   if (number) chips.blame(Number(number));
   const control = name && form.querySelector(`[data-option="${CSS.escape(name)}"]`);
-  if (!control) return;
+  if (!control) return { message, hint };
   control.setAttribute("aria-invalid", "true");
   if ($("more").contains(control)) $("more").open = true;
+  const label = `\u201c${control.labels[0].firstChild.data?.trim() || control.labels[0].textContent.trim()}\u201d`;
+  const named = (sentence) => sentence.replace(new RegExp(`\\b(options\\.)?${name}\\b`), label);
+  return { message: named(message), hint: named(hint) };
 }
 
 function wait(seconds) {
@@ -214,7 +216,8 @@ async function loadModels() {
     hideProblem();
   } catch (error) {
     if (error.status !== 503) return showProblem(error, begin);
-    notify("The server is starting. This page goes on by itself.");
+    const reason = error.type === "Starting" ? "The server is starting." : error.message;
+    notify(`${reason} This page goes on by itself.`);
     await new Promise((done) => setTimeout(done, 1000 * (error.wait ?? SECONDS_BETWEEN_LOOKS)));
     return loadModels();
   }
@@ -226,7 +229,7 @@ let descriptions = new Map();
 
 function showModels(first, found) {
   descriptions = new Map(found.map(({ name, parameters, description = "" }) => {
-    const [brief] = /^[^;]*?(?=;|\.\s|\.?$)/.exec(description.trim()) ?? [""]; // model cards go on for a while
+    const [brief] = /^[^;(]*?(?=;|\s\(|\.\s|\.?$)/.exec(description.trim()) ?? [""]; // model cards go on for a while
     return [name, [brief, `${(parameters / 1e6).toFixed(1)} million parameters`].filter(Boolean).join(". ") + "."];
   }));
   $("model").replaceChildren(...found.map(({ name }) => new Option(name, name, name === first, name === first)));

@@ -1,5 +1,6 @@
 // What is asked for, in three forms: the controls of the page, the body of a request, and the link to share.
-// A state is `{constraints, model, options}`; options hold only what differs from the default.
+// A state is `{constraints, model, options}`; options hold only what differs from the server's default. A control with
+// `data-own` has a default of its own, which is therefore always told.
 
 const decodingOf = (form) => form.elements.decoding.value;
 const controls = (form) => [...form.querySelectorAll("[data-option]")];
@@ -34,7 +35,8 @@ function reset(control) {
 export function readOptions(form) {
   const options = decodingOf(form) === "greedy" ? {} : { decoding: decodingOf(form) };
   for (const control of controls(form)) {
-    if (isChanged(control)) options[control.dataset.option] = read(control);
+    const isOwn = "own" in control.dataset && isRelevant(control);
+    if (isChanged(control) || isOwn) options[control.dataset.option] = read(control);
   }
   // A beam gives at most as many texts as it is wide; who asks for more without naming a width wants a wider one.
   if (options.decoding === "beam" && options.n > 4 && !("width" in options)) options.width = options.n;

@@ -4,6 +4,7 @@
 // it stands in the end, so a word looks the same at every stage and only its neighbours come and go.
 
 const UNKNOWN = "[UNK]";
+const FRAME = ["[CLS]", "[SEP]", "[PAD]"]; // around a text, not of it; the preset `released` shows them
 const CLOSING = /^[.,!?;:)\]}%]$/;
 const OPENING = /^[([{$#]$/;
 
@@ -14,7 +15,8 @@ export const isMark = (text) => !/[\p{L}\p{N}\p{So}]/u.test(text);
 function trace(stages) {
   let count = 0;
   let before = [];
-  return stages.map((stage, born) => {
+  return stages.map((all, born) => {
+    const stage = all.filter(({ token }) => !FRAME.includes(token));
     // The preset `released` does not say what is new; there, a token stays if it is the next one of the stage before.
     const isTold = stage.filter((token) => !token.new).length === before.length;
     let next = 0;
