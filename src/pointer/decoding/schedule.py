@@ -116,31 +116,41 @@ class Schedule:
         self.banned = options.banned
 
     def log_probabilities(self, logits: torch.Tensor, gaps: Gaps, name: str) -> tuple[torch.Tensor, torch.Tensor]:
-        """The model's own log-probabilities of every gap, and the adjusted ones that decisions are made by."""
-        if torch.isnan(logits).any():
+        """The model's own log-probabilities of every gap, and the adjusted ones that decisions are made by.
+
+        Most of what is done is the same for all gaps of a stage, and is one addition; what depends on a gap touches
+        single entries. At 10,000 entries a gap, every pass over all of them is felt.
+        """
+        logits = logits.float().clamp(-LARGEST_LOGIT, LARGEST_LOGIT)  # G V
+        own = torch.log_softmax(logits, -1)
+        if torch.isnan(own[:, 0]).any():  # one NaN among the logits of a gap makes all of its probabilities NaN
             raise CheckpointError(
                 f"Expected numbers from the model {name}, found NaN.",
                 "Its weights are damaged; open another checkpoint.",
             )
-        logits = logits.float().clamp(-LARGEST_LOGIT, LARGEST_LOGIT)  # G V
-        own = torch.log_softmax(logits, -1)
         adjusted = own
         if self.preset.eta is not None:
             start, step = self.preset.eta
             eta = self._tensor(np.minimum(1.0, start + step * gaps.stage)).to(logits.dtype)
             adjusted = torch.log_softmax(torch.where(self._damped, logits * eta[:, None], logits), -1)
-        return own, self._banned(self._offset(adjusted.clone(), gaps), gaps)
+        kind = np.minimum(gaps.stage, len(self._offsets) // 2 - 1) * 2 + gaps.extends
+        return own, self._banned(adjusted + self._offsets[self._tensor(kind)], gaps)
 
-    def _offset(self, scores: torch.Tensor, gaps: Gaps) -> torch.Tensor:
-        scores[:, self.vocabulary.noi] += self.noi_offset + self._by_stage(self.preset.noi, gaps)
-        if any(self.preset.stop):
-            scores += self._by_stage(self.preset.stop, gaps)[:, None] * self._function_words
-        if any(self.preset.common) and self.idf is not None:
-            scores -= self._by_stage(self.preset.common, gaps)[:, None] * self._commonness
-        return scores
+    @cached_property
+    def _offsets(self) -> torch.Tensor:
+        """What is added to every entry, `2S V`: for each stage a row without `##` pieces and one with them."""
+        stages = max(map(len, (self.preset.noi, self.preset.stop, self.preset.common)))
+        noi, stop, common = (self._by_stage(v, stages) for v in (self.preset.noi, self.preset.stop, self.preset.common))
+        offsets = stop[:, None] * self._function_words  # S V
+        if self.idf is not None:
+            offsets -= common[:, None] * self._commonness
+        offsets[:, self.vocabulary.noi] += self.noi_offset + noi
+        offsets[:, self._never] = -torch.inf
+        whole_words = offsets.masked_fill(self._tensor(self.vocabulary.continues), -torch.inf)
+        return torch.stack([whole_words, offsets], 1).flatten(0, 1)
 
-    def _by_stage(self, values: tuple[float, ...], gaps: Gaps) -> torch.Tensor:
-        return self._tensor(np.array(values, np.float32)[np.minimum(gaps.stage, len(values) - 1)])
+    def _by_stage(self, values: tuple[float, ...], stages: int) -> torch.Tensor:
+        return self._tensor(np.array(values, np.float32)[np.minimum(np.arange(stages), len(values) - 1)])
 
     def _tensor(self, values: npt.ArrayLike) -> torch.Tensor:
         return torch.as_tensor(np.asarray(values), device=self.device)
@@ -149,23 +159,26 @@ class Schedule:
         """Take the penalties off the words that each text already has."""
         if not (self.preset.repetition_penalty or self.preset.stop_penalty):
             return scores
-        counts = torch.zeros(len(texts), scores.shape[1], device=self.device)  # N V
-        for row, ids in enumerate(texts):
-            counts[row] = torch.bincount(self._tensor(ids), minlength=scores.shape[1])
-        of_words = self.preset.repetition_penalty * counts.clamp(max=1) * (1 - self._function_words)
-        of_stops = self.preset.stop_penalty * counts * self._tensor(_free_stops(self.vocabulary))
-        return scores - (of_words + of_stops)[self._tensor(gaps.text)]
+        is_function = _function_words(self.vocabulary)
+        free = _free_stops(self.vocabulary)
+        present = [np.unique(ids, return_counts=True) for ids in texts]
+        costs = [
+            self.preset.repetition_penalty * (1 - is_function[ids]) + self.preset.stop_penalty * count * free[ids]
+            for ids, count in present
+        ]
+        rows = np.repeat(np.arange(len(gaps.text)), [len(costs[text]) for text in gaps.text])
+        columns = np.concatenate([present[text][0] for text in gaps.text])
+        cost = np.concatenate([costs[text] for text in gaps.text]).astype(np.float32)
+        scores[self._tensor(rows), self._tensor(columns)] -= self._tensor(cost)
+        return scores
 
     def _banned(self, scores: torch.Tensor, gaps: Gaps) -> torch.Tensor:
-        never = torch.full((), -torch.inf)
-        scores[:, self._never] = never
-        scores.masked_fill_(self._tensor(~gaps.extends)[:, None] & self._tensor(self.vocabulary.continues), never)
-        scores[self._tensor(~gaps.last), self.vocabulary.id("[SEP]")] = never
+        scores[self._tensor(~gaps.last), self.vocabulary.id("[SEP]")] = -torch.inf
         if self.preset.distinct:
             rows = torch.arange(len(scores), device=self.device)
             for beside in (self._tensor(gaps.left), self._tensor(gaps.right)):
-                scores[rows, beside] = never
-                scores.masked_fill_(self._is_mark[beside][:, None] & self._is_mark, never)
+                scores[rows, beside] = -torch.inf
+                scores[rows[self._is_mark[beside]][:, None], self._marks] = -torch.inf
         self._ban_spellings(scores, gaps)
         return scores
 
@@ -232,6 +245,10 @@ class Schedule:
     @cached_property
     def _is_mark(self) -> torch.Tensor:
         return self._tensor(_sentence_marks(self.vocabulary))
+
+    @cached_property
+    def _marks(self) -> torch.Tensor:
+        return self._tensor(_sentence_marks(self.vocabulary).nonzero()[0])
 
 
 @lru_cache(8)  # a schedule is made for every request, a vocabulary once
