@@ -21,6 +21,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/prepare.py
 	$(BIN)/python benchmarks/train.py
 	$(BIN)/python benchmarks/decode.py
+	$(BIN)/python benchmarks/serve.py
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

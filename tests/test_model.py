@@ -242,6 +242,17 @@ def test_what_is_no_bert_or_no_checkpoint_gets_a_sentence(tmp_path: Path) -> Non
         InsertionTransformer.from_pretrained(tmp_path / "plain")
 
 
+def test_weights_that_are_cut_off_or_missing_get_a_sentence(trained: InsertionTransformer, tmp_path: Path) -> None:
+    trained.save_pretrained(tmp_path / "whole")
+    weights = tmp_path / "whole" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    with pytest.raises(CheckpointError, match=r"Expected in .*whole the weights that its config.json describes"):
+        InsertionTransformer.from_pretrained(tmp_path / "whole")
+    weights.unlink()
+    with pytest.raises(CheckpointError, match="the weights that its config.json describes"):
+        InsertionTransformer.from_pretrained(tmp_path / "whole")
+
+
 def test_a_name_that_nobody_knows_lists_what_can_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from transformers import BertConfig, BertForMaskedLM
 from transformers.utils import logging as transformers_logging
@@ -96,8 +97,15 @@ class InsertionTransformer(BertForMaskedLM):  # type: ignore[no-untyped-call]
                 "Train it first (pointer train --init), or convert one of the authors' releases (pointer convert).",
             )
         kwargs.setdefault("dtype", torch.float32)
-        with _quiet():
-            model = super().from_pretrained(folder, *args, **kwargs)
+        try:
+            with _quiet():
+                model = super().from_pretrained(folder, *args, **kwargs)
+        except (OSError, RuntimeError, SafetensorError) as error:  # a file that is missing, of another shape, cut off
+            raise CheckpointError(
+                f"Expected in {folder} the weights that its config.json describes, found others or none "
+                f"({type(error).__name__}).",
+                "Copy or download it again, or train it again.",
+            ) from error
         vocabulary = Vocabulary.open(folder)
         if vocabulary.fingerprint != model.config.pointer["vocabulary"]:
             raise CheckpointError(

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from pointer.errors import CheckpointError, PointerError, UsageError, missing_extra
+from pointer.errors import PointerError, UsageError, missing_extra
 from pointer.serving.app import create_app
 from pointer.serving.limits import Settings
 from pointer.serving.metrics import MANY_PROCESSES, forget
@@ -95,16 +95,8 @@ def run(plan: Plan, listening: socket.socket) -> None:
     app = create_app({name: Served.of(model, plan.threads) for name, model in plan.models.items()}, plan.settings)
     server = Server(app, app.state.service)
     server.run(sockets=[listening])
-    match app.state.service.failure:
-        case None:
-            return
-        case PointerError() as failure:
-            raise failure
-        case failure:  # weights that break off, say; what reads them has errors of its own
-            raise CheckpointError(
-                f"Expected models that can be opened, found one that cannot ({type(failure).__name__}: {failure}).",
-                "Copy or download it again.",
-            ) from failure
+    if app.state.service.failure:
+        raise app.state.service.failure
 
 
 class Server(uvicorn.Server):
