@@ -249,7 +249,7 @@ def test_weights_that_are_cut_off_or_missing_get_a_sentence(trained: InsertionTr
     with pytest.raises(CheckpointError, match=r"Expected in .*whole the weights that its config.json describes"):
         InsertionTransformer.from_pretrained(tmp_path / "whole")
     weights.unlink()
-    with pytest.raises(CheckpointError, match="the weights that its config.json describes"):
+    with pytest.raises(CheckpointError, match=r"the weights that its config.json describes"):
         InsertionTransformer.from_pretrained(tmp_path / "whole")
 
 
