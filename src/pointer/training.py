@@ -207,7 +207,8 @@ class _Run:
         log_from, log_tokens = time.monotonic(), self.at.tokens
         reason = self._why_stop()
         steps = self.batches(self.at.place) if reason is None else iter(())
-        with self._bar() as bar:
+        used = self.settings.used(self.at.step, self.at.tokens, self.at.epochs, self.at.seconds)
+        with progress_bar(self.show, f"step {self.at.step}", used) as bar:
             if reason is not None and not self.last_validation:
                 self._evaluate(bar)
             for step in steps:
@@ -282,14 +283,8 @@ class _Run:
         gaps = [gaps for _, gaps in self.pending]
         first = self.at.step - len(losses) + 1
         self.pending.clear()
-        bad = next((i for i, loss in enumerate(losses) if not math.isfinite(loss)), None)
-        if bad is not None:
-            kept = "the last good checkpoint is in " + str(self.out / "last")
-            raise TrainingError(
-                f"Expected a finite loss, found {losses[bad]} at step {first + bad}; "
-                f"{kept if (self.out / 'last').exists() else 'nothing was saved before it'}.",
-                "Lower the learning rate, clip the gradient (--clip 1) or leave mixed precision.",
-            )
+        hint = "Lower the learning rate, clip the gradient (--clip 1) or leave mixed precision."
+        check_finite(losses, first, self.out, hint)
         used = self.settings.used(self.at.step, self.at.tokens, self.at.epochs, self.at.seconds)
         line = {
             "step": self.at.step,
@@ -393,20 +388,33 @@ class _Run:
                     self.board.add_scalar(f"{kind}/{name}", value, self.at.step)
             self.board.flush()
 
-    @contextmanager
-    def _bar(self) -> "Iterator[Progress | None]":
-        if not self.show:
-            yield None
-            return
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-        console = Console(stderr=True, highlight=False, soft_wrap=True)
-        columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-            used = self.settings.used(self.at.step, self.at.tokens, self.at.epochs, self.at.seconds)
-            bar.update(bar.add_task(f"step {self.at.step}", total=1.0), completed=min(1.0, used))
-            yield bar
+@contextmanager
+def progress_bar(show: bool, description: str, used: float) -> "Iterator[Progress | None]":
+    """A bar over the budget of a run on stderr, if that is a terminal; what is printed through it stays above it."""
+    if not show:
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        bar.update(bar.add_task(description, total=1.0), completed=min(1.0, used))
+        yield bar
+
+
+def check_finite(losses: list[float], first: int, out: Path, hint: str) -> None:
+    """Stop a run with a loss that is no number; `first` is the step of the first loss."""
+    bad = next((i for i, loss in enumerate(losses) if not math.isfinite(loss)), None)
+    if bad is not None:
+        kept = f"the last good checkpoint is in {out / 'last'}"
+        raise TrainingError(
+            f"Expected a finite loss, found {losses[bad]} at step {first + bad}; "
+            f"{kept if (out / 'last').exists() else 'nothing was saved before it'}.",
+            hint,
+        )
 
 
 def _accelerator(settings: TrainingSettings) -> "Accelerator":

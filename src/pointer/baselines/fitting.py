@@ -19,8 +19,7 @@ import json
 import math
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -35,7 +34,7 @@ from torch import nn
 from pointer import __version__
 from pointer.batches import BLOCK_ROWS, Batches, Pairs, Place, Stages, all_pairs, cut, keyword_pieces, take
 from pointer.card import table
-from pointer.errors import CheckpointError, DataError, TrainingError, UsageError
+from pointer.errors import CheckpointError, DataError, UsageError
 from pointer.model import CARD, TABLES, checkpoint_folder, replaced
 from pointer.prepare.shards import CASING, PreparedData, Rows
 from pointer.settings import BUDGET, TrainingSettings
@@ -46,9 +45,11 @@ from pointer.training import (
     STATE,
     Outcome,
     Progressed,
+    check_finite,
     cut_log,
     denormals_as_zero,
     parameter_groups,
+    progress_bar,
     read_log,
     read_state,
     same_run,
@@ -348,7 +349,7 @@ class _Fit(Generic[Model]):
         began = self.clock() - self.at.seconds
         log_from, log_tokens, saved = self.clock(), self.at.tokens, time.monotonic()
         reason = self._why_stop()
-        with self._bar() as bar:
+        with progress_bar(self.show, f"{self.trainee.system}, step {self.at.step}", self._used()) as bar:
             if reason is not None and not self.last_validation:
                 self._evaluate(bar)
             self.model.train()
@@ -410,14 +411,7 @@ class _Fit(Generic[Model]):
         counts = [max(1, count) for _, count in self.pending]
         first = self.at.step - len(losses) + 1
         self.pending.clear()
-        bad = next((i for i, loss in enumerate(losses) if not math.isfinite(loss)), None)
-        if bad is not None:
-            kept = f"the last good checkpoint is in {self.out / 'last'}"
-            raise TrainingError(
-                f"Expected a finite loss, found {losses[bad]} at step {first + bad}; "
-                f"{kept if (self.out / 'last').exists() else 'nothing was saved before it'}.",
-                "Lower the learning rate, or clip the gradient at a smaller norm.",
-            )
+        check_finite(losses, first, self.out, "Lower the learning rate, or clip the gradient at a smaller norm.")
         loss = float(np.average(losses, weights=counts))
         line = {
             "step": self.at.step,
@@ -510,21 +504,6 @@ class _Fit(Generic[Model]):
             "## Results\n\nOn held-out texts.\n\n" + table(["step", "loss", "perplexity"], results),
         ]
         return "\n\n".join(parts) + "\n"
-
-    @contextmanager
-    def _bar(self) -> "Iterator[Progress | None]":
-        if not self.show:
-            yield None
-            return
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-        console = Console(stderr=True, highlight=False, soft_wrap=True)
-        columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-            task = bar.add_task(f"{self.trainee.system}, step {self.at.step}", total=1.0)
-            bar.update(task, completed=min(1.0, self._used()))
-            yield bar
 
 
 def _parameters(model: nn.Module) -> int:
