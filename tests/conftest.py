@@ -3,10 +3,11 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from commands import Commands, started
 
 pytest_plugins = ["browser"]
 
@@ -32,18 +33,24 @@ def data_root() -> Path:
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
+@pytest.fixture(scope="session")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
+    with started(tmp_path_factory.mktemp("streams")) as found:
+        yield found
+
+
 @pytest.fixture
-def pointer(tmp_path: Path) -> Run:
+def pointer(tmp_path: Path, commands: Commands) -> Run:
     """Runs `pointer ARGUMENTS` in an empty folder."""
 
     def run(*arguments: str | Path, stdin: str | bytes = "", **environment: str) -> "subprocess.CompletedProcess[str]":
-        done = subprocess.run(
-            [sys.executable, "-m", "pointer", *map(str, arguments)],
-            input=stdin if isinstance(stdin, bytes) else stdin.encode(),
-            capture_output=True,
-            cwd=tmp_path,
-            env=os.environ | {"COLUMNS": "120"} | environment,
-        )
+        given = stdin if isinstance(stdin, bytes) else stdin.encode()
+        everything = os.environ | {"COLUMNS": "120"} | environment
+        if not environment:
+            return commands([*map(str, arguments)], given, tmp_path, everything)
+        # Libraries read some variables when they are imported, so that needs a fresh interpreter.
+        command = [sys.executable, "-m", "pointer", *map(str, arguments)]
+        done = subprocess.run(command, input=given, capture_output=True, cwd=tmp_path, env=everything)
         return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
     return run
