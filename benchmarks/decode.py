@@ -278,7 +278,7 @@ def margin(pointer: Pointer, one: Generation, other: Generation) -> tuple[float,
     """By how much the first stage that differs won in adjusted log-probability, and whether the other came second."""
     first = next(i for i, (a, b) in enumerate(itertools.zip_longest(one.stages, other.stages)) if a != b)
     options = Options()
-    schedule = Schedule(pointer.vocabulary, options, pointer.device, pointer.calibrated, pointer.idf)
+    schedule = Schedule(pointer.vocabulary, options, pointer.device, pointer.calibrated, pointer.lexicon)
     engine = Engine(pointer.predict, schedule, options, pointer.end, pointer.longest, pointer.name)
     growth = engine.start(one.constraints)
     for [pool] in itertools.islice(engine.run([growth]), first - 1):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from scripted import HOSTILE, WORDS, hostile, scripted, small_vocabulary
+from scripted import HOSTILE, WORDS, Answer, hostile, scripted, small_vocabulary
 
 from pointer.decoding.generator import Generation, _births
 from pointer.decoding.schedule import PRESETS, Preset
@@ -54,7 +54,7 @@ def repetitions(generation: Generation) -> list[tuple[str, ...]]:
     ]
 
 
-def wanting(vocabulary: Vocabulary, wishes: dict[str, float]) -> object:
+def wanting(vocabulary: Vocabulary, wishes: dict[str, float]) -> Answer:
     """A model that wants the same in every gap."""
     logits = np.full(len(vocabulary), -9.0)
     logits[[vocabulary.id(token) for token in wishes]] = list(wishes.values())
@@ -153,5 +153,72 @@ def test_a_word_that_is_common_everywhere_loses_to_one_that_belongs_here(vocabul
 
 def test_the_beginning_of_common_words_is_as_common_as_they_are(vocabulary: Vocabulary) -> None:
     frequencies = Frequencies(10_000, {"cleanly": 3000, "cleaner": 1000, "rice": 4000, "back": 2}).to_bytes()
-    idf = scripted(vocabulary, wanting(vocabulary, {}), frequencies=frequencies).idf
-    assert idf is not None and idf[vocabulary.id("clean")] == idf[vocabulary.id("rice")] < idf[vocabulary.id("back")]
+    lexicon = scripted(vocabulary, wanting(vocabulary, {}), frequencies=frequencies).lexicon
+    assert lexicon is not None
+    idf = lexicon.idf
+    assert idf[vocabulary.id("clean")] == idf[vocabulary.id("rice")] < idf[vocabulary.id("back")]
+
+
+SPELLING = Frequencies(100, {"cleaning": 9, "cleanly": 9, "cleaners": 9, "great": 9, "food": 9, "rice": 9}).to_bytes()
+
+
+def between(vocabulary: Vocabulary, wishes: dict[str, dict[str, float]]) -> Answer:
+    """A model whose wishes depend on the two tokens beside a gap; elsewhere it wants nothing."""
+
+    def answer(ids: list[int], position: int) -> np.ndarray:
+        beside = " ".join(vocabulary.tokens[i] for i in ids[position : position + 2])
+        return wanting(vocabulary, wishes.get(beside, {"[NOI]": 99.0}))(ids, position)
+
+    return answer
+
+
+def test_pieces_make_only_words_of_the_training_texts(vocabulary: Vocabulary) -> None:
+    model = between(
+        vocabulary, {"[CLS] food": {"rice": 9.0}, "rice food": {"##ly": 9.0, "##ing": 8.0, "a": 7.0, "[NOI]": 6.0}}
+    )
+    free = scripted(vocabulary, model, calibrated=Preset(), frequencies=SPELLING)
+    assert free.generate("food").tokens == ("rice", "##ly", "food")
+    strict = scripted(vocabulary, model, calibrated=Preset(spelling=True), frequencies=SPELLING)
+    assert strict.generate("food").tokens == ("rice", "a", "food")
+    unknown = scripted(vocabulary, model, calibrated=Preset(spelling=True))
+    assert unknown.generate("food").tokens == ("rice", "##ly", "food"), "without a table nothing is known to be wrong"
+
+
+@pytest.mark.parametrize("decoding", [{}, {"decoding": "sample"}, {"decoding": "beam"}])
+def test_a_word_is_not_left_half_spelt(vocabulary: Vocabulary, decoding: dict[str, str]) -> None:
+    """`clean` is no word of the texts, but they have words that begin with it."""
+    model = between(
+        vocabulary,
+        {
+            "[CLS] food": {"clean": 99.0},
+            "clean food": {"[NOI]": 99.0, "a": 98.0, "##er": 40.0},
+            "##er food": {"[NOI]": 99.0, "##s": 50.0},
+        },
+    )
+    free = scripted(vocabulary, model, calibrated=Preset(), frequencies=SPELLING)
+    assert free.generate("food", **decoding).tokens == ("clean", "food")
+    strict = scripted(vocabulary, model, calibrated=Preset(spelling=True), frequencies=SPELLING)
+    assert strict.generate("food", **decoding).tokens == ("clean", "##er", "##s", "food"), "clean, cleaner, cleaners"
+    asked = strict.generate("clean; food", lock_start=True, **decoding)
+    assert asked.tokens == ("clean", "food"), "to what was asked for nothing is added"
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    constraints=st.lists(constraint, min_size=1, max_size=4),
+    how=decodings,
+    mood=st.sampled_from(HOSTILE),
+    seed=st.integers(0, 9),
+)
+def test_whatever_the_model_says_it_spells_words_and_leaves_out_other_marks(
+    vocabulary: Vocabulary, constraints: list[str], how: dict[str, object], mood: str, seed: int
+) -> None:
+    pointer = scripted(
+        vocabulary, hostile(vocabulary, mood, seed), calibrated=Preset(spelling=True, marks=".,"), frequencies=SPELLING
+    )
+    assert pointer.lexicon is not None
+    for generation in pointer.generate_many([constraints], max_length=40, **how)[0]:
+        for word, was_asked_for in words(generation):
+            if not was_asked_for:
+                assert word in vocabulary.tokens or pointer.lexicon.is_spelt(word)
+                assert word.isalnum() or word in ".,"

@@ -2,7 +2,7 @@
 
 import gzip
 import json
-from collections import Counter, abc
+from collections import abc
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -15,6 +15,7 @@ import torch
 
 from pointer.decoding.constraints import FRAME, INSERTED, Tokens, first_stage, parse
 from pointer.decoding.engine import Engine, Growth, Stage
+from pointer.decoding.lexicon import Lexicon
 from pointer.decoding.options import Options
 from pointer.decoding.released import LENGTH, decode_released, released_text
 from pointer.decoding.schedule import Preset, Schedule
@@ -22,7 +23,6 @@ from pointer.decoding.search import Predict, Text
 from pointer.errors import UsageError
 from pointer.model import InsertionTransformer
 from pointer.picture import Token
-from pointer.prepare.importance import Frequencies
 from pointer.vocabulary import Vocabulary
 from pointer.writing import missing_constraints, write
 
@@ -245,15 +245,14 @@ class Pointer:
         return best
 
     def _engine(self, options: Options) -> Engine:
-        # Only where it is asked for: all words of the table have to be split into pieces.
-        idf = self.idf if options.preset == "default" else None
-        schedule = Schedule(self.vocabulary, options, self.device, self.calibrated, idf)
+        lexicon = self.lexicon if options.preset == "default" else None  # only where it is asked for
+        schedule = Schedule(self.vocabulary, options, self.device, self.calibrated, lexicon)
         return Engine(self.predict, schedule, options, self.end, self.longest, self.name)
 
     @cached_property
-    def idf(self) -> npt.NDArray[np.float32] | None:
-        """How rare each token is in the training texts, where the checkpoint says so."""
-        return _idf(self._frequencies, self.vocabulary) if self._frequencies else None
+    def lexicon(self) -> Lexicon | None:
+        """The words of the training texts, where the checkpoint tells them."""
+        return Lexicon.of(self._frequencies, self.vocabulary) if self._frequencies else None
 
     def written(self, growth: Growth) -> Generation:
         """A text as it stands now, finished or not."""
@@ -312,18 +311,6 @@ def _births(stages: Sequence[Stage]) -> npt.NDArray[np.int64]:
         born[alive[new]] = number
         alive = alive[~new]
     return born
-
-
-def _idf(table: bytes, vocabulary: Vocabulary) -> npt.NDArray[np.float32]:
-    """How rare each token is by a checkpoint's document frequencies; one that begins words counts for all of them."""
-    known = Frequencies(**json.loads(gzip.decompress(table)))
-    words = list(known.counts)
-    begun: Counter[str] = Counter()
-    for word, pieces in zip(words, vocabulary.tokenizer.encode_batch(words, add_special_tokens=False), strict=True):
-        if pieces.ids:
-            begun[vocabulary.tokens[pieces.ids[0]]] += known.counts[word]
-    frequencies = Frequencies(known.texts, begun)
-    return np.array([max(0.0, frequencies.idf(token)) for token in vocabulary.tokens], np.float32)
 
 
 def _words(generation: Generation) -> int:

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from pointer.decoding.lexicon import Lexicon
 from pointer.errors import CheckpointError
 from pointer.prepare.yake import stop_words
 from pointer.vocabulary import Vocabulary
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 LARGEST_LOGIT = 1e4
 """No trained model comes near it; it keeps an infinite logit from turning the others into NaN."""
+LAST_RESORT = -1e9
+"""The score of `[NOI]` where something else should go in, if there is anything."""
 SENTENCE_MARKS = ".,!?;:"
 RAREST = math.log(1000)
 """Words in fewer than one text of a thousand are all as rare as each other: the rarest are names and misspellings."""
@@ -59,6 +62,13 @@ class Preset:
     """
     repeat_ngram: int = 0
     """No insertion makes so many words in a row that the text has already; 0 for no such rule."""
+    spelling: bool = False
+    """A word comes about piece by piece only if the training texts have it, and is not left half spelt."""
+    marks: str | None = None
+    """The only marks that are inserted; left out, all are.
+
+    Brackets and quotation marks come in pairs, but gaps are filled each by itself: one of a pair is left alone.
+    """
 
 
 PRESETS = {
@@ -73,6 +83,8 @@ PRESETS = {
         stop_penalty=1.0,
         distinct=True,
         repeat_ngram=3,
+        spelling=True,
+        marks=".,!?;:'-&$%/",
     ),
 }
 
@@ -92,6 +104,8 @@ class Gaps:
     """Which of the texts the gap belongs to."""
     word: list[str]
     """The inserted word left of the gap as spelt so far, where `extends`."""
+    unfinished: npt.NDArray[np.bool_]
+    """Is the word left of the gap still to be spelt out?"""
 
 
 class Schedule:
@@ -103,11 +117,11 @@ class Schedule:
         options: "Options",
         device: torch.device,
         calibrated: Preset | None = None,
-        idf: npt.NDArray[np.float32] | None = None,
+        lexicon: Lexicon | None = None,
     ) -> None:
         self.vocabulary = vocabulary
         self.device = device
-        self.idf = idf
+        self.lexicon = lexicon
         preset = (calibrated if options.preset == "default" else None) or PRESETS[options.preset]
         if options.repetition_penalty is not None:
             preset = replace(preset, repetition_penalty=options.repetition_penalty)
@@ -142,7 +156,7 @@ class Schedule:
         stages = max(map(len, (self.preset.noi, self.preset.stop, self.preset.common)))
         noi, stop, common = (self._by_stage(v, stages) for v in (self.preset.noi, self.preset.stop, self.preset.common))
         offsets = stop[:, None] * self._function_words  # S V
-        if self.idf is not None:
+        if self.lexicon is not None:
             offsets -= common[:, None] * self._commonness
         offsets[:, self.vocabulary.noi] += self.noi_offset + noi
         offsets[:, self._never] = -torch.inf
@@ -179,6 +193,10 @@ class Schedule:
             for beside in (self._tensor(gaps.left), self._tensor(gaps.right)):
                 scores[rows, beside] = -torch.inf
                 scores[rows[self._is_mark[beside]][:, None], self._marks] = -torch.inf
+        if gaps.unfinished.any():
+            rows = self._tensor(gaps.unfinished.nonzero()[0])
+            scores[rows] = scores[rows].masked_fill(~self._tensor(self.vocabulary.continues), -torch.inf)
+            scores[rows, self.vocabulary.noi] = LAST_RESORT
         self._ban_spellings(scores, gaps)
         return scores
 
@@ -202,11 +220,25 @@ class Schedule:
     @property
     def has_rules(self) -> bool:
         """Does what a gap may get depend on other gaps?"""
-        return self.preset.distinct or self.preset.repeat_ngram > 0 or self.preset.stop_penalty > 0
+        return (
+            self.preset.distinct
+            or self.preset.repeat_ngram > 0
+            or self.preset.stop_penalty > 0
+            or self.spelling is not None
+        )
 
-    def repeats(self, words: Sequence[str], place: int) -> bool:
-        """Does the word at `place` stand beside itself, or among words in a row that the text has elsewhere too?"""
-        if self.preset.distinct and words[place] in (words[place - 1], *words[place + 1 : place + 2]):
+    @property
+    def spelling(self) -> Lexicon | None:
+        """What words have to be spelt by, if they have to."""
+        return self.lexicon if self.preset.spelling else None
+
+    def refuses(self, words: Sequence[str], place: int) -> bool:
+        """Is the word at `place` no word, beside itself, or among words in a row that the text has elsewhere too?"""
+        word = words[place]
+        is_entry = self.vocabulary.tokenizer.token_to_id(word) is not None
+        if self.spelling is not None and not (is_entry or self.spelling.is_spelt(word)):
+            return True
+        if self.preset.distinct and word in (words[place - 1], *words[place + 1 : place + 2]):
             return True
         size = self.preset.repeat_ngram
         if not size:
@@ -216,10 +248,10 @@ class Schedule:
 
     @cached_property
     def _never(self) -> torch.Tensor:
-        """Ids that no gap ever gets: specials but `[SEP]`, which has its own rule, and banned words."""
+        """Ids that no gap ever gets: specials but `[SEP]`, which has its own rule, banned words, and other marks."""
         special = set(self.vocabulary.special.tolist()) - {self.vocabulary.id("[SEP]")}
         banned = {self.vocabulary.id(word) for word in self.banned} - {self.vocabulary.id("[UNK]")}
-        return self._tensor(sorted(special | banned))
+        return self._tensor(sorted(special | banned | _other_marks(self.vocabulary, self.preset.marks)))
 
     @cached_property
     def _function_words(self) -> torch.Tensor:
@@ -229,8 +261,10 @@ class Schedule:
     @cached_property
     def _commonness(self) -> torch.Tensor:
         """How much more frequent than one text in a thousand each content word is, as a logarithm; 0 for the rest."""
-        assert self.idf is not None
-        commonness = self._tensor(np.maximum(0, RAREST - self.idf).astype(np.float32)) * (1 - self._function_words)
+        assert self.lexicon is not None
+        commonness = self._tensor(np.maximum(0, RAREST - self.lexicon.idf).astype(np.float32)) * (
+            1 - self._function_words
+        )
         commonness[self.vocabulary.noi] = 0
         return commonness
 
@@ -267,3 +301,12 @@ def _free_stops(vocabulary: Vocabulary) -> npt.NDArray[np.float32]:
 @lru_cache(8)
 def _sentence_marks(vocabulary: Vocabulary) -> npt.NDArray[np.bool_]:
     return np.array([token in tuple(SENTENCE_MARKS) for token in vocabulary.tokens])
+
+
+@lru_cache(8)
+def _other_marks(vocabulary: Vocabulary, marks: str | None) -> frozenset[int]:
+    """The ids of all marks but those that a preset has."""
+    if marks is None:
+        return frozenset()
+    is_mark = [bool(token) and not any(map(str.isalnum, token)) for token in vocabulary.tokens]
+    return frozenset(i for i, token in enumerate(vocabulary.tokens) if is_mark[i] and token not in tuple(marks))

@@ -18,7 +18,7 @@ import torch
 
 from pointer.decoding.constraints import INSERTED, Locks, Tokens, open_gaps
 from pointer.decoding.options import Options
-from pointer.decoding.schedule import Gaps, Schedule
+from pointer.decoding.schedule import LAST_RESORT, Gaps, Schedule
 from pointer.vocabulary import Vocabulary
 
 Predict = Callable[[torch.Tensor, torch.Tensor | None, torch.Tensor, torch.Tensor], torch.Tensor]
@@ -28,8 +28,6 @@ BATCH_TOKENS = 2048
 """Positions of one forward pass; more gain nothing on a CPU."""
 SPARE = 8
 """Candidates of a gap beyond the width of the beam, for when another gap has taken the best."""
-LAST_RESORT = -1e9
-"""The score of `[NOI]` where another token was drawn and the rules of the preset refuse it."""
 MOST_PADDING = 0.1
 """Texts go through the model together while at most this share of the positions is padding."""
 
@@ -187,12 +185,15 @@ def _describe(
     left = ids[at]
     right = np.where(is_end, vocabulary.id("[SEP]"), ids[np.minimum(at + 1, len(ids) - 1)])
     extends = (owner[at] == INSERTED) & vocabulary.is_word[left]
+    lexicon = schedule.spelling
+    is_asked = extends & (bool(schedule.banned) | (lexicon is not None and lexicon.may_be_unfinished[left]))
     words = [
-        _word_before(sequences[r], p, vocabulary) if schedule.banned and x else ""
-        for r, p, x in zip(rows, positions, extends, strict=True)
+        _word_before(sequences[r], p, vocabulary) if x else ""
+        for r, p, x in zip(rows, positions, is_asked, strict=True)
     ]
+    is_half = np.array([lexicon is not None and lexicon.is_unfinished(word) for word in words], bool)
     stage = np.array([text.stage for text in texts])[rows]
-    return Gaps(stage, left, right, extends, is_end, rows, words)
+    return Gaps(stage, left, right, extends, is_end, rows, words, is_half & ~vocabulary.continues[right])
 
 
 def _word_before(sequence: Tokens, position: int, vocabulary: Vocabulary) -> str:
@@ -295,7 +296,7 @@ def _is_allowed(tokens: Tokens, way: Filling, gap: int, token: int, schedule: Sc
         return True
     if schedule.once(token) and token in way.tokens.values():
         return False
-    return not schedule.repeats(*_words_with(tokens, way.tokens | {gap: token}, gap, schedule.vocabulary))
+    return not schedule.refuses(*_words_with(tokens, way.tokens | {gap: token}, gap, schedule.vocabulary))
 
 
 def _words_with(tokens: Tokens, fills: dict[int, int], gap: int, vocabulary: Vocabulary) -> tuple[list[str], int]:
