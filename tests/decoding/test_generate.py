@@ -1,6 +1,7 @@
 """`Pointer` on a real (if untrained) network, and `pointer generate` in a subprocess."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 from conftest import Run
 
 from pointer import InsertionTransformer, Pointer, Vocabulary
+from pointer.decoding.bulk import Asked, generate_lines
 from pointer.decoding.options import Options
 from pointer.model import convert_released
 
@@ -134,6 +136,19 @@ def test_a_half_done_output_file_is_finished(pointer: Run, checkpoint: Path, tmp
     other = pointer(*command, "--preset", "plain")
     assert other.returncode == 1 and "the same model and options" in other.stderr
     assert (tmp_path / "out.jsonl").read_bytes() == whole
+
+
+def test_results_come_after_four_batches_so_that_a_killed_run_loses_little(tiny: Pointer) -> None:
+    taken: list[int] = []
+
+    def asked() -> Iterator[Asked]:
+        for line in range(1, 25):
+            taken.append(line)
+            yield Asked(line, ("rice",))
+
+    results = generate_lines(tiny, asked(), Options(max_stages=1), 2, lambda skipped: None)
+    assert next(results).asked.line == 1 and taken == [*range(1, 9)]
+    assert [written.asked.line for written in results] == [*range(2, 25)]
 
 
 def test_an_output_file_with_something_else_is_not_touched(pointer: Run, checkpoint: Path, tmp_path: Path) -> None:

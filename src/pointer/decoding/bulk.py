@@ -14,8 +14,8 @@ from pointer.errors import ConstraintError, DataError
 from pointer.prepare.corpus import Corpus, Skipped
 from pointer.storage import full_disk_explained, write_whole
 
-BATCH = 256
-"""Lists that are decoded before results are written."""
+BATCHES = 4
+"""Batches that are decoded before their results are given: what a killed run loses."""
 
 
 class Asked(NamedTuple):
@@ -89,7 +89,7 @@ def generate_lines(
             report(one)
             continue
         waiting.append(one)
-        if len(waiting) == BATCH:
+        if len(waiting) == BATCHES * batch_size:
             yield from finish()
     yield from finish()
 
