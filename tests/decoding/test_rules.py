@@ -159,6 +159,24 @@ def test_the_beginning_of_common_words_is_as_common_as_they_are(vocabulary: Voca
     assert idf[vocabulary.id("clean")] == idf[vocabulary.id("rice")] < idf[vocabulary.id("back")]
 
 
+def test_the_gap_before_the_first_word_has_its_own_offsets(vocabulary: Vocabulary) -> None:
+    model = wanting(vocabulary, {"the": 9.0, "[NOI]": 12.0})
+    pushed = scripted(vocabulary, model, calibrated=Preset(noi=(-6.0,)))
+    assert pushed.generate("food; great", max_stages=1).tokens == ("the", "food", "the", "great", "the")
+    free = scripted(vocabulary, model, calibrated=Preset(noi=(-6.0,), start=(-6.0, 0.0)))
+    assert free.generate("food; great", max_stages=1).tokens == ("the", "food", "the", "great", "the")
+    [stage] = free.generate("food; great", max_stages=2).stages[2:]
+    assert stage[0].text == "the" and not stage[0].new and sum(token.new for token in stage) == 5
+
+
+def test_a_contraction_is_not_spelt_on(vocabulary: Vocabulary) -> None:
+    model = between(vocabulary, {"rice food": {"ve": 9.0, "[NOI]": 0.0}, "ve food": {"##er": 9.0, "[NOI]": 8.0}})
+    table = Frequencies(100, {"veer": 9, "ve": 9, "rice": 9, "food": 9}).to_bytes()
+    for spelling, expected in ((False, ("rice", "ve", "##er", "food")), (True, ("rice", "ve", "food"))):
+        found = scripted(vocabulary, model, calibrated=Preset(spelling=spelling), frequencies=table)
+        assert found.generate("rice; food").tokens == expected
+
+
 SPELLING = Frequencies(100, {"cleaning": 9, "cleanly": 9, "cleaners": 9, "great": 9, "food": 9, "rice": 9}).to_bytes()
 
 

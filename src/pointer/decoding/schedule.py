@@ -38,6 +38,11 @@ class Preset:
     """The paper's multiplier `min(1, start + step * s)` on the logits of `[NOI]`, specials, marks and stop words."""
     noi: tuple[float, ...] = (0.0,)
     """Added to the log-probability of `[NOI]`, by stage."""
+    start: tuple[float, ...] | None = None
+    """The same for the gap before the first word; left out, as for all others.
+
+    A sentence can always begin with one more word, and if it has to, that is the same one every time.
+    """
     stop: tuple[float, ...] = (0.0,)
     """Added to the log-probabilities of stop words and marks, by stage."""
     common: tuple[float, ...] = (0.0,)
@@ -77,6 +82,7 @@ PRESETS = {
     "default": Preset(
         # Chosen on validation texts, so that texts get as long as people's; docs/decoding.md has what was tried.
         noi=(-20.0, -6.0, -3.5, -2.0, -1.0),
+        start=(-20.0, -3.0, 0.0),
         stop=(-4.0, -2.0, 0.0),
         common=(0.5,),
         repetition_penalty=2.0,
@@ -148,13 +154,20 @@ class Schedule:
             eta = self._tensor(np.minimum(1.0, start + step * gaps.stage)).to(logits.dtype)
             adjusted = torch.log_softmax(torch.where(self._damped, logits * eta[:, None], logits), -1)
         kind = np.minimum(gaps.stage, len(self._offsets) // 2 - 1) * 2 + gaps.extends
-        return own, self._banned(adjusted + self._offsets[self._tensor(kind)], gaps)
+        adjusted = adjusted + self._offsets[self._tensor(kind)]
+        if self.preset.start is not None:
+            first = gaps.left == self.vocabulary.id("[CLS]")
+            change = _at(self.preset.start, gaps.stage) - _at(self.preset.noi, gaps.stage)
+            adjusted[:, self.vocabulary.noi] += self._tensor((change * first).astype(np.float32))
+        return own, self._banned(adjusted, gaps)
 
     @cached_property
     def _offsets(self) -> torch.Tensor:
         """What is added to every entry, `2S V`: for each stage a row without `##` pieces and one with them."""
-        stages = max(map(len, (self.preset.noi, self.preset.stop, self.preset.common)))
-        noi, stop, common = (self._by_stage(v, stages) for v in (self.preset.noi, self.preset.stop, self.preset.common))
+        stages = np.arange(max(map(len, (self.preset.noi, self.preset.stop, self.preset.common))))
+        noi, stop, common = (
+            self._tensor(_at(values, stages)) for values in (self.preset.noi, self.preset.stop, self.preset.common)
+        )
         offsets = stop[:, None] * self._function_words  # S V
         if self.lexicon is not None:
             offsets -= common[:, None] * self._commonness
@@ -162,9 +175,6 @@ class Schedule:
         offsets[:, self._never] = -torch.inf
         whole_words = offsets.masked_fill(self._tensor(self.vocabulary.continues), -torch.inf)
         return torch.stack([whole_words, offsets], 1).flatten(0, 1)
-
-    def _by_stage(self, values: tuple[float, ...], stages: int) -> torch.Tensor:
-        return self._tensor(np.array(values, np.float32)[np.minimum(np.arange(stages), len(values) - 1)])
 
     def _tensor(self, values: npt.ArrayLike) -> torch.Tensor:
         return torch.as_tensor(np.asarray(values), device=self.device)
@@ -227,6 +237,10 @@ class Schedule:
             or self.spelling is not None
         )
 
+    def extends(self, left: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """May a `##` piece follow these tokens, if they were inserted? `I've` must not become `I'verizon`."""
+        return self.vocabulary.is_word[left] & ~(_contracted(self.vocabulary)[left] & self.preset.spelling)
+
     @property
     def spelling(self) -> Lexicon | None:
         """What words have to be spelt by, if they have to."""
@@ -285,6 +299,11 @@ class Schedule:
         return self._tensor(_sentence_marks(self.vocabulary).nonzero()[0])
 
 
+def _at(values: tuple[float, ...], stage: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+    """The values for some stages."""
+    return np.array(values, np.float32)[np.minimum(stage, len(values) - 1)]
+
+
 @lru_cache(8)  # a schedule is made for every request, a vocabulary once
 def _function_words(vocabulary: Vocabulary) -> npt.NDArray[np.float32]:
     stop = stop_words("en")
@@ -294,8 +313,8 @@ def _function_words(vocabulary: Vocabulary) -> npt.NDArray[np.float32]:
 @lru_cache(8)
 def _free_stops(vocabulary: Vocabulary) -> npt.NDArray[np.float32]:
     """1 for the stop words and marks that a writer chooses: not those that spell `don't` and `re-do`."""
-    spelling = {"'", "-", "s", "t", "d", "m", "re", "ve", "ll"}
-    return _function_words(vocabulary) * np.array([token not in spelling for token in vocabulary.tokens], np.float32)
+    is_free = np.array([token not in ("'", "-", "t") for token in vocabulary.tokens], np.float32)
+    return _function_words(vocabulary) * is_free
 
 
 @lru_cache(8)
@@ -310,3 +329,9 @@ def _other_marks(vocabulary: Vocabulary, marks: str | None) -> frozenset[int]:
         return frozenset()
     is_mark = [bool(token) and not any(map(str.isalnum, token)) for token in vocabulary.tokens]
     return frozenset(i for i, token in enumerate(vocabulary.tokens) if is_mark[i] and token not in tuple(marks))
+
+
+@lru_cache(8)
+def _contracted(vocabulary: Vocabulary) -> npt.NDArray[np.bool_]:
+    """What follows an apostrophe."""
+    return np.array([token in ("s", "t", "d", "m", "re", "ve", "ll") for token in vocabulary.tokens])

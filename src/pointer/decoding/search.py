@@ -184,7 +184,7 @@ def _describe(
     is_end = at + 1 == ends[rows]
     left = ids[at]
     right = np.where(is_end, vocabulary.id("[SEP]"), ids[np.minimum(at + 1, len(ids) - 1)])
-    extends = (owner[at] == INSERTED) & vocabulary.is_word[left]
+    extends = (owner[at] == INSERTED) & schedule.extends(left)
     lexicon = schedule.spelling
     is_asked = extends & (bool(schedule.banned) | (lexicon is not None and lexicon.may_be_unfinished[left]))
     words = [
