@@ -52,6 +52,11 @@ CANDIDATES = {
     "common 0.4, stop penalty 2.5": replace(
         DEFAULT, common=(0.4,), stop_penalty=2.5, noi=(-20.0, -6.0, -4.0, -3.0, -2.0)
     ),
+    "pieces and marks as they come": replace(DEFAULT, spelling=False, marks=None),
+    "start as the rest": replace(DEFAULT, start=None),
+    "start -20 -3 0": replace(DEFAULT, start=(-20.0, -3.0, 0.0)),
+    "-20 -5.5 -3 -1.5 -0.5": replace(DEFAULT, noi=(-20.0, -5.5, -3.0, -1.5, -0.5)),
+    "-20 -5.5 -3 -1.5 -0.5, stop penalty 1.5": replace(DEFAULT, noi=(-20.0, -5.5, -3.0, -1.5, -0.5), stop_penalty=1.5),
 }
 """By what is special about them; see `Preset`."""
 

@@ -152,7 +152,7 @@ def test_a_phrase_stays_whole_when_every_gap_wants_a_token(vocabulary: Vocabular
 
 def test_the_ends_can_be_locked(vocabulary: Vocabulary) -> None:
     pointer = scripted(vocabulary, hostile(vocabulary, "insert", 0))
-    found = pointer.generate(["great", "food"], max_stages=3, lock_start=True, lock_end=True)
+    found = pointer.generate(["great", "food"], preset="plain", max_stages=3, lock_start=True, lock_end=True)
     assert found.tokens[0] == "great" and found.tokens[-1] == "food" and len(found.tokens) == 9
 
 

@@ -82,7 +82,7 @@ PRESETS = {
     "default": Preset(
         # Chosen on validation texts, so that texts get as long as people's; docs/decoding.md has what was tried.
         noi=(-20.0, -6.0, -3.5, -2.0, -1.0),
-        start=(-20.0, -3.0, 0.0),
+        start=(-20.0, -6.0, -1.0, 0.0),
         stop=(-4.0, -2.0, 0.0),
         common=(0.5,),
         repetition_penalty=2.0,
