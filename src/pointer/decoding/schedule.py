@@ -153,28 +153,27 @@ class Schedule:
             start, step = self.preset.eta
             eta = self._tensor(np.minimum(1.0, start + step * gaps.stage)).to(logits.dtype)
             adjusted = torch.log_softmax(torch.where(self._damped, logits * eta[:, None], logits), -1)
-        kind = np.minimum(gaps.stage, len(self._offsets) // 2 - 1) * 2 + gaps.extends
-        adjusted = adjusted + self._offsets[self._tensor(kind)]
-        if self.preset.start is not None:
-            first = gaps.left == self.vocabulary.id("[CLS]")
-            change = _at(self.preset.start, gaps.stage) - _at(self.preset.noi, gaps.stage)
-            adjusted[:, self.vocabulary.noi] += self._tensor((change * first).astype(np.float32))
-        return own, self._banned(adjusted, gaps)
+        kind = np.where(gaps.left == self.vocabulary.id("[CLS]"), 2, gaps.extends)
+        rows = np.minimum(gaps.stage, len(self._offsets) // 3 - 1) * 3 + kind
+        return own, self._banned(adjusted + self._offsets[self._tensor(rows)], gaps)
 
     @cached_property
     def _offsets(self) -> torch.Tensor:
-        """What is added to every entry, `2S V`: for each stage a row without `##` pieces and one with them."""
-        stages = np.arange(max(map(len, (self.preset.noi, self.preset.stop, self.preset.common))))
-        noi, stop, common = (
-            self._tensor(_at(values, stages)) for values in (self.preset.noi, self.preset.stop, self.preset.common)
-        )
+        """What is added to every entry, `3S V`: for each stage a row for gaps without `##` pieces, one for those with
+        them, and one for the gap before the first word.
+        """
+        by_stage = (self.preset.noi, self.preset.start or self.preset.noi, self.preset.stop, self.preset.common)
+        stages = np.arange(max(map(len, by_stage)))
+        noi, start, stop, common = (self._tensor(_at(values, stages)) for values in by_stage)
         offsets = stop[:, None] * self._function_words  # S V
         if self.lexicon is not None:
             offsets -= common[:, None] * self._commonness
         offsets[:, self.vocabulary.noi] += self.noi_offset + noi
         offsets[:, self._never] = -torch.inf
         whole_words = offsets.masked_fill(self._tensor(self.vocabulary.continues), -torch.inf)
-        return torch.stack([whole_words, offsets], 1).flatten(0, 1)
+        first = whole_words.clone()
+        first[:, self.vocabulary.noi] += start - noi
+        return torch.stack([whole_words, offsets, first], 1).flatten(0, 1)
 
     def _tensor(self, values: npt.ArrayLike) -> torch.Tensor:
         return torch.as_tensor(np.asarray(values), device=self.device)
@@ -249,8 +248,8 @@ class Schedule:
     def refuses(self, words: Sequence[str], place: int) -> bool:
         """Is the word at `place` no word, beside itself, or among words in a row that the text has elsewhere too?"""
         word = words[place]
-        is_entry = self.vocabulary.tokenizer.token_to_id(word) is not None
-        if self.spelling is not None and not (is_entry or self.spelling.is_spelt(word)):
+        id_of = self.vocabulary.tokenizer.token_to_id
+        if self.spelling is not None and not self.spelling.is_spelt(word) and id_of(word) is None:
             return True
         if self.preset.distinct and word in (words[place - 1], *words[place + 1 : place + 2]):
             return True
