@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Trains an embedded model and puts it into the package: embedded.sh wiki|reviews|news MINUTES. Give it again to train on
-# from what is there. reviews and news start from wiki.
+# Trains an embedded model and puts it into the package: embedded.sh wiki|reviews|news --minutes 60, or another budget or
+# setting of `pointer train`. Give it again to train on from what is there. reviews and news start from wiki.
 # Needs POINTER_DATA (the corpora) and, for the first start of wiki, MINILM (the folder of all-MiniLM-L6-v2).
 set -euo pipefail
-name=$1 minutes=$2
+name=$1
+shift
 package=$(dirname "$0")/../src/pointer/checkpoints
 source "$(dirname "$0")/corpora.sh"
 
@@ -17,8 +18,9 @@ init=$package/$name
 # A run is named after what its start has seen, so that a killed one goes on and a finished one is followed by the next.
 seen=$(python -c "import json; print(json.load(open('$init/config.json')).get('pointer', {}).get('tokens_seen', 0))")
 run=$runs/$name-from-$seen
-pointer train "$runs/$name-data" --init "$init" --validation "$runs/$name-valid" --minutes "$minutes" --half \
-  --about "$about $origin" --out "$run"
+# The seed too: each run reads the texts in another order, or all would read the same first texts.
+pointer train "$runs/$name-data" --init "$init" --validation "$runs/$name-valid" --half --seed "$seen" \
+  --about "$about $origin" --out "$run" "$@"
 rm -rf "${package:?}/$name"
 mkdir -p "$package"
 cp -r "$run/best" "$package/$name"

@@ -247,6 +247,20 @@ def test_training_stops_when_the_validation_loss_stops_falling(folder: Path, tmp
     assert run(folder, tmp_path / "run", settings).step == 6
 
 
+def test_what_is_annealed_is_trained_to_the_end_and_the_newest_weights_are_the_best(
+    data: FittingData, tmp_path: Path
+) -> None:
+    def harder(model: Frequencies, batch: TextBatch) -> Loss:
+        return objective(model, batch)._replace(predictions=round(1000 * (1 - batch.used)) + 1)  # the loss only rises
+
+    settings = replace(QUICK, evaluate_every=2, patience=2)
+    annealed = replace(trainee(data, harder), annealed=True)
+    assert fit(annealed, data, tmp_path / "run", settings, show=False).step == settings.steps
+    best, last = (open_checkpoint("frequencies", tmp_path / "run" / name).config for name in ("best", "last"))
+    assert best == last
+    assert fit(trainee(data, harder), data, tmp_path / "other", settings, show=False).step == 6
+
+
 def test_the_objective_is_told_how_much_of_the_budget_is_used(folder: Path, tmp_path: Path) -> None:
     used = []
 

@@ -7,10 +7,10 @@
     checkpoint.load_into(model)
 
 A run has the folders of our own runs: `last/` (with `training.pt`, which the same command goes on from), `best/` (the
-lowest validation loss) and `metrics.jsonl`. As there, a step is a function of the weights, the seed and its place in
-the stream of batches: a run that is killed at any moment continues to the same weights, bit for bit. Only a budget in
-minutes makes the learning rate, and so the weights, follow the clock: that of the processor, so that systems get equal
-budgets whatever else the machine does meanwhile.
+lowest validation loss, but see `Trainee.annealed`) and `metrics.jsonl`. As there, a step is a function of the weights,
+the seed and its place in the stream of batches: a run that is killed at any moment continues to the same weights, bit
+for bit. Only a budget in minutes makes the learning rate, and so the weights, follow the clock: that of the processor,
+so that systems get equal budgets whatever else the machine does meanwhile.
 """
 
 import gzip
@@ -273,6 +273,9 @@ class Trainee(Generic[Model]):
     """A paragraph for the card: what it is, and the size that the paper has."""
     config: dict[str, Any] = field(default_factory=dict)
     """More for config.json, for other programs that read it."""
+    annealed: bool = False
+    """Does it learn something else at the end of the budget than at the start? Then `best/` has the newest weights, and
+    no run is stopped early: the lowest loss says only which task was the easiest."""
 
 
 def fit(
@@ -437,7 +440,7 @@ class _Fit(Generic[Model]):
         loss = float(sum(float(part.total) for part in parts)) / max(1, sum(part.predictions for part in parts))
         self.last_validation = {"loss": loss, "perplexity": math.exp(min(loss, 700.0))}
         self._write_metrics({"step": self.at.step, "tokens": self.at.tokens, "validation": self.last_validation})
-        better = loss < self.at.best
+        better = self.trainee.annealed or loss < self.at.best
         self.at.best, self.at.stale = min(self.at.best, loss), 0 if better else self.at.stale + 1
         if bar is not None:
             perplexity = self.last_validation["perplexity"]

@@ -181,9 +181,8 @@ def roll_in(model: Policy, texts: Texts, start: int, end: int, annealing: float,
 def objective(model: Policy, batch: TextBatch) -> Loss:
     """The divergence of the policy from the oracle at every node.
 
-    Added up over a tree it bounds `-log P(text)` from above, whatever the annealing is: so validations can be compared,
-    and are as far annealed as training is. (Against the uniform oracle, losses rise as soon as annealing begins, and
-    the least annealed policy would pass for the best.)
+    Added up over a tree it bounds `-log P(text)` from above, whatever the annealing is. The bound loosens as the oracle
+    makes up its mind: by its loss the least annealed policy would pass for the best, so the newest is kept.
     """
     annealing = batch.used
     start, end = batch.vocabulary.id("[CLS]"), batch.vocabulary.noi
@@ -227,7 +226,9 @@ def train(
         "An LSTM that writes a text as a binary tree in level-order, trained with the annealed oracle; the paper's "
         "has 1024 hidden units. The validation loss is a bound of the likelihood, with the oracle of that moment."
     )
-    trainee = Trainee(SYSTEM, asdict(chosen), lambda: Policy(chosen, len(texts.vocabulary)), objective, described)
+    trainee = Trainee(
+        SYSTEM, asdict(chosen), lambda: Policy(chosen, len(texts.vocabulary)), objective, described, annealed=True
+    )
     return fit(trainee, texts, out, settings, about, show)
 
 
