@@ -1,6 +1,7 @@
 """`Pointer` on a real (if untrained) network, and `pointer generate` in a subprocess."""
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from conftest import Run
 from pointer import InsertionTransformer, Pointer, Vocabulary
 from pointer.decoding.bulk import Asked, generate_lines
 from pointer.decoding.options import Options
+from pointer.decoding.schedule import Preset
+from pointer.errors import CheckpointError
 from pointer.model import convert_released
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "released-tiny"
@@ -47,6 +50,22 @@ def test_the_same_tokens_come_from_every_batch_size(tiny: Pointer) -> None:
 def test_length_is_bounded_by_the_positions_of_the_model(tiny: Pointer) -> None:
     found = tiny.generate("rice; back", preset="plain", noi_offset=-50, max_length=512, max_stages=20)
     assert len(found.tokens) + 2 == 64 and found.stopped == "max_length"
+
+
+def test_a_checkpoint_may_bring_its_own_default_preset(checkpoint: Path, tmp_path: Path) -> None:
+    def with_default(preset: dict[str, Any]) -> Pointer:
+        shutil.copytree(checkpoint, tmp_path / "mine", dirs_exist_ok=True)
+        config = json.loads((checkpoint / "config.json").read_text())
+        config["pointer"]["default_preset"] = preset
+        (tmp_path / "mine" / "config.json").write_text(json.dumps(config))
+        return Pointer.from_pretrained(tmp_path / "mine")
+
+    quiet = with_default({"noi": [-20.0, 99.0], "start": None})
+    assert quiet.calibrated == Preset(noi=(-20.0, 99.0))
+    assert len(quiet.generate("rice; back").tokens) == 5  # each gap filled once
+    assert InsertionTransformer.start(tmp_path / "mine", Vocabulary.open("english")).config.pointer["default_preset"]
+    with pytest.raises(CheckpointError, match=r"Expected a default_preset of eta, .*, found tempo\."):
+        with_default({"noi": [-20.0], "tempo": 3})
 
 
 def test_a_converted_release_keeps_the_invariants_with_other_presets(tmp_path: Path) -> None:

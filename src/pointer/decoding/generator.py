@@ -20,7 +20,7 @@ from pointer.decoding.options import Options
 from pointer.decoding.released import LENGTH, decode_released, released_text
 from pointer.decoding.schedule import Preset, Schedule
 from pointer.decoding.search import Predict, Text
-from pointer.errors import UsageError
+from pointer.errors import CheckpointError, UsageError
 from pointer.model import InsertionTransformer
 from pointer.picture import Token
 from pointer.vocabulary import Vocabulary
@@ -150,7 +150,7 @@ class Pointer:
             longest=model.config.max_position_embeddings,
             name=name,
             device=model.device,
-            calibrated=Preset(**{k: _frozen(v) for k, v in calibrated.items()}) if calibrated else None,
+            calibrated=_preset(calibrated, name) if calibrated else None,
             frequencies=model.files.get("document_frequencies.json.gz"),
             model=model,
         )
@@ -317,5 +317,15 @@ def _words(generation: Generation) -> int:
     return len(generation.text.split())
 
 
-def _frozen(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+def _preset(given: Mapping[str, Any], name: str) -> Preset:
+    """The preset that a checkpoint brings along, from its config."""
+    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
+    try:
+        return Preset(**values)
+    except TypeError as error:
+        known = [field.name for field in fields(Preset)]
+        unknown = [key for key in given if key not in known]
+        raise CheckpointError(
+            f"Expected a default_preset of {', '.join(known)} in the config of {name}, found {', '.join(unknown)}.",
+            "The checkpoint may need a newer version of pointer-text.",
+        ) from error
