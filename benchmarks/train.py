@@ -78,7 +78,7 @@ def plain_loss(model: InsertionTransformer, batch: Batch) -> torch.Tensor:
 def padded_batches(rows: Rows, vocabulary: Vocabulary) -> Iterator[tuple[Batch, int, float]]:
     """Pairs in random order, every input padded to 256."""
     random = np.random.default_rng(0)
-    pairs = all_pairs(rows, 1.0, random)
+    pairs = all_pairs(rows, Stages(), random)
     per_text = pairs.positions.sum() / len(rows)
     while True:
         chosen = pairs[random.choice(len(pairs), BATCH_TOKENS // PADDED)]
@@ -93,8 +93,9 @@ def padded_batches(rows: Rows, vocabulary: Vocabulary) -> Iterator[tuple[Batch, 
 
 def our_batches(rows: Rows, vocabulary: Vocabulary, closing_share: float) -> Iterator[tuple[Batch, int, float]]:
     """The batches that training uses."""
-    stream = Batches(rows, vocabulary, Stages(closing_share=closing_share), BATCH_TOKENS)
-    per_text = all_pairs(rows, closing_share, np.random.default_rng(0)).positions.sum() / len(rows)
+    stages = Stages(closing_share=closing_share)
+    stream = Batches(rows, vocabulary, stages, BATCH_TOKENS)
+    per_text = all_pairs(rows, stages, np.random.default_rng(0)).positions.sum() / len(rows)
     for step in stream(Place()):
         [pairs] = step.batches
         yield collate(step.rows, pairs, vocabulary), int(pairs.positions.sum()), pairs.positions.sum() / per_text

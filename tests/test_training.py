@@ -10,6 +10,7 @@ import sys
 import time
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import BertForMaskedLM
 
-from pointer.batches import IGNORED, Batches, Pairs, Place, Stages, all_pairs, collate, cut, redrawn, take
+from pointer.batches import IGNORED, MOST_BEGUN, Batches, Pairs, Place, Stages, all_pairs, collate, cut, redrawn, take
 from pointer.errors import DataError, TrainingError, UsageError
 from pointer.model import CARD, CURVE, TABLES, InsertionTransformer
 from pointer.objective import GapLoss, gap_logits, stage_counts, stage_metrics
@@ -93,12 +94,39 @@ def test_batches_hold_every_stage_pair_exactly_once(rows: Rows, batch_tokens: in
     )
     found: Counter[Any] = Counter()
     random = np.random.default_rng(0)
-    for pairs in cut(all_pairs(rows, 1.0, random), batch_tokens, random):
+    for pairs in cut(all_pairs(rows, Stages(), random), batch_tokens, random):
         batch = collate(rows, pairs, ENGLISH)
         assert batch.ids.numel() <= batch_tokens or len(pairs) == 1
         assert (batch.labels != IGNORED).sum() == pairs.gaps
         found.update(unpadded(batch.ids, batch.labels, batch.attention))
     assert found == expected
+
+
+@given(random_rows(), st.integers(0, 99))
+def test_a_begun_stage_and_its_labels_make_the_whole_stage(rows: Rows, seed: int) -> None:
+    pairs = all_pairs(rows, Stages(begun_share=1.0), np.random.default_rng(seed))
+    assert (pairs.begun[~pairs.closing] > 0).all() and not pairs.begun[pairs.closing].any()
+    batch = collate(rows, pairs, ENGLISH)
+    assert (batch.labels != IGNORED).sum(1).tolist() == pairs.labels.tolist()
+    for i, (x, labels) in enumerate(unpadded(batch.ids, batch.labels, batch.attention)):
+        ids, stage = texts(rows)[pairs.row[i]]
+        before, after = ([t for t, born in zip(ids, stage, strict=True) if born <= pairs.stage[i] - k] for k in (1, 0))
+        filled = [y for token, label in zip(x, labels, strict=True) for y in (token, label)]
+        assert [y for y in filled if y not in (IGNORED, ENGLISH.noi)][1:-1] == after
+        assert len(x) == pairs.positions[i] and len(before) <= len(x) - 2 <= len(after)
+        # what has a label is a gap of the stage before: nothing was put in there
+        asked = [(x[j], x[j + 1]) for j, label in enumerate(labels) if label != IGNORED]
+        framed = [ENGLISH.id("[CLS]"), *before, ENGLISH.id("[SEP]")]
+        assert not Counter(asked) - Counter(pairwise(framed))
+
+
+def test_of_begun_stages_every_share_of_the_gaps_is_decided(data: PreparedData) -> None:
+    rows = data.load()
+    many = take(rows, np.arange(40 * len(rows)) % len(rows))
+    stages = Stages(), Stages(begun_share=0.5)
+    whole, some = (pairs[~pairs.closing] for s in stages for pairs in [all_pairs(many, s, np.random.default_rng(0))])
+    assert np.mean(some.begun > 0) == pytest.approx(0.5, abs=0.05)
+    assert some.gaps / whole.gaps == pytest.approx(1 - 0.5 * MOST_BEGUN / 2, abs=0.06)
 
 
 @given(random_rows(), st.sampled_from(["importance", "keywords", "mixed"]))
@@ -141,7 +169,7 @@ def test_padding_is_below_a_tenth_on_natural_text(tmp_path: Path) -> None:
 def test_sampled_closing_pairs_weigh_as_much_as_all(data: PreparedData) -> None:
     rows = data.load()
     many = take(rows, np.arange(40 * len(rows)) % len(rows))
-    whole, part = (all_pairs(many, share, np.random.default_rng(0)) for share in (1.0, 0.25))
+    whole, part = (all_pairs(many, Stages(closing_share=share), np.random.default_rng(0)) for share in (1, 0.25))
     assert part.closing.sum() == pytest.approx(0.25 * whole.closing.sum(), rel=0.1)
     assert part.gaps == pytest.approx(whole.gaps, rel=0.03)
     assert (~part.closing).sum() == (~whole.closing).sum()
@@ -180,7 +208,7 @@ def test_the_loss_is_the_cross_entropy_of_transformers_logits_at_the_gaps(data: 
     model.save_pretrained(tmp_path / "model")
     plain = BertForMaskedLM.from_pretrained(tmp_path / "model").eval()
     rows = take(data.load(), np.arange(3))
-    pairs = all_pairs(rows, 1.0, np.random.default_rng(0))
+    pairs = all_pairs(rows, Stages(), np.random.default_rng(0))
     pairs = replace(pairs, weight=np.where(pairs.closing, 4, 1).astype(np.float32))
     expected = 0.0
     noi, start, end = data.vocabulary.noi, data.vocabulary.id("[CLS]"), data.vocabulary.id("[SEP]")
@@ -199,7 +227,7 @@ def test_the_loss_is_the_cross_entropy_of_transformers_logits_at_the_gaps(data: 
 def test_padding_does_not_change_what_a_gap_is_worth(data: PreparedData) -> None:
     model = InsertionTransformer.start("tiny", data.vocabulary).eval()
     rows = data.load()
-    pairs: Pairs = all_pairs(rows, 1.0, np.random.default_rng(0))[:12]
+    pairs: Pairs = all_pairs(rows, Stages(), np.random.default_rng(0))[:12]
     with torch.no_grad():
         together = gap_logits(model, collate(rows, pairs, data.vocabulary))[0]
         alone = [gap_logits(model, collate(rows, pairs[i : i + 1], data.vocabulary))[0] for i in range(len(pairs))]
@@ -257,7 +285,7 @@ def log(out: Path) -> list[dict[str, Any]]:
 def run(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A short run from start to end, not interrupted."""
     out = tmp_path_factory.mktemp("runs") / "whole"
-    train(folder, out, replace(QUICK, dropout=0.1, skeleton="mixed"), init="tiny", show=False)
+    train(folder, out, replace(QUICK, dropout=0.1, skeleton="mixed", begun_share=0.5), init="tiny", show=False)
     return out
 
 
@@ -269,6 +297,7 @@ def test_a_run_leaves_checkpoints_that_explain_themselves(run: Path, data: Prepa
     assert list((run / "tensorboard").iterdir())
     model = InsertionTransformer.from_pretrained(run)
     assert model.config.pointer["vocabulary"] == data.vocabulary.fingerprint
+    assert model.config.pointer["rounds"] == 2  # it was trained on begun stages
     card = (run / "last" / CARD).read_text()
     assert "12 steps" in card and "| learning_rate | 0.001 |" in card and "| closing |" in card
 
@@ -291,7 +320,7 @@ def test_validation_counts_are_right(data: PreparedData) -> None:
     with torch.no_grad():  # a model that always says [NOI]
         model.cls.predictions.bias[data.vocabulary.noi] = 100.0
     rows = data.load()
-    pairs = all_pairs(rows, 1.0, np.random.default_rng(0))
+    pairs = all_pairs(rows, Stages(), np.random.default_rng(0))
     stages = int(rows.stage.max()) + 1
     batches = [collate(rows, batch, data.vocabulary) for batch in cut(pairs, 512, np.random.default_rng(0))]
     found = stage_metrics(stage_counts(model, batches, data.vocabulary.noi, stages))
@@ -316,7 +345,7 @@ def program(data: Path, out: Path, changes: str) -> str:
 
 def test_a_killed_run_continues_as_if_nothing_had_happened(run: Path, folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "killed"
-    code = program(folder, out, "dropout=0.1, skeleton='mixed'")
+    code = program(folder, out, "dropout=0.1, skeleton='mixed', begun_share=0.5")
     environment = os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads())}
     running = subprocess.Popen([sys.executable, "-c", code], env=environment)
     while not (out / METRICS).exists() or len((out / METRICS).read_text().splitlines()) < 7:
@@ -325,7 +354,7 @@ def test_a_killed_run_continues_as_if_nothing_had_happened(run: Path, folder: Pa
     running.send_signal(signal.SIGKILL)
     running.wait()
     (out / ".best.1.partial").mkdir()  # as if it had been killed while saving
-    train(folder, out, replace(QUICK, dropout=0.1, skeleton="mixed"), init="tiny", show=False)
+    train(folder, out, replace(QUICK, dropout=0.1, skeleton="mixed", begun_share=0.5), init="tiny", show=False)
     assert log(out) == log(run)
     assert not list(out.glob(".*"))
 
@@ -349,7 +378,7 @@ def test_weights_alone_continue_with_a_fresh_optimizer_and_add_up_tokens(folder:
 
 
 def test_another_setting_or_number_of_processes_is_refused(run: Path, folder: Path) -> None:
-    settings = replace(QUICK, dropout=0.1, skeleton="mixed")
+    settings = replace(QUICK, dropout=0.1, skeleton="mixed", begun_share=0.5)
     with pytest.raises(TrainingError, match=r"found another learning_rate \(was 0.001, is 0.002\)"):
         train(folder, run, replace(settings, learning_rate=0.002), init="tiny", show=False)
     state = torch.load(run / "last" / STATE, weights_only=True)

@@ -7,7 +7,7 @@ the stream is three numbers, and every process of a run knows the batches of all
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -21,11 +21,13 @@ from pointer.prepare.stages import SKELETON_SIZE, schedule
 from pointer.vocabulary import Vocabulary
 
 IGNORED = -100
-"""The label of positions that have no gap: `[SEP]` and padding."""
+"""The label of positions that have no gap to decide: `[SEP]`, padding, and what is decided already."""
 BLOCK_ROWS = 8192
 """Enough rows to find pairs of equal length, few enough to plan in a second."""
 CLOSING = 0
 """Stands for the closing `(X, [NOI]...)` pair where a stage number is expected."""
+MOST_BEGUN = 0.75
+"""How likely a gap is decided at most: what is left for the last of four rounds. Beyond, there is little to learn."""
 
 
 class Place(NamedTuple):
@@ -43,29 +45,51 @@ class Stages:
     skeleton: str = "prepared"
     keywords: tuple[int, int] = (1, 8)
     closing_share: float = 1.0
+    begun_share: float = 0.0
     seed: int = 0
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Stage pairs, one entry each: row, stage (the pair is X^{stage-1} -> X^stage), positions, weight of its loss."""
+    """Stage pairs, one entry each: row, stage (the pair is X^{stage-1} -> X^stage), positions, weight of its loss.
+
+    A pair may be begun: some gaps are decided, and what goes into them is part of the input. The others have labels,
+    so the model learns to fill a stage in several rounds.
+    """
 
     row: npt.NDArray[np.int64]
     stage: npt.NDArray[np.int64]
     positions: npt.NDArray[np.int64]
     closing: npt.NDArray[np.bool_]
     weight: npt.NDArray[np.float32]
+    begun: npt.NDArray[np.float64]
+    """How likely each gap is decided; 0 where nothing is."""
+    draw: npt.NDArray[np.uint64]
+    """What the draw of those gaps depends on."""
+    labels: npt.NDArray[np.int64]
+    """How many gaps are left to decide."""
 
     def __getitem__(self, which: npt.NDArray[np.int64] | npt.NDArray[np.bool_] | slice) -> "Pairs":
-        return Pairs(self.row[which], self.stage[which], self.positions[which], self.closing[which], self.weight[which])
+        return Pairs(*(getattr(self, field.name)[which] for field in fields(self)))
 
     def __len__(self) -> int:
         return len(self.row)
 
     @property
     def gaps(self) -> float:
-        """The gaps of these pairs, each counted with its weight; `[SEP]` has none."""
-        return float(((self.positions - 1) * self.weight.astype(np.float64)).sum())
+        """The gaps of these pairs that have a label, each counted with its weight; `[SEP]` has none."""
+        return float((self.labels * self.weight.astype(np.float64)).sum())
+
+    def decided(self, pair: npt.NDArray[np.int64], gap: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Which gaps of begun pairs are decided: drawn from pair and gap, the same whenever it is asked for."""
+        drawn = (self.draw[pair] + gap.astype(np.uint64) * _SPREAD) * _SPREAD  # overflow is part of the mixing
+        drawn = (drawn ^ (drawn >> np.uint64(32))) * _SPREAD
+        is_decided: npt.NDArray[np.bool_] = (drawn >> np.uint64(11)) * 2.0**-53 < self.begun[pair]
+        return is_decided
+
+
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+"""An odd number whose multiples are spread evenly over 64 bits (the golden ratio's)."""
 
 
 @dataclass(frozen=True)
@@ -127,19 +151,54 @@ def keyword_pieces(
     return pieces
 
 
-def all_pairs(rows: Rows, closing_share: float, random: np.random.Generator) -> Pairs:
-    """Every pair of every row; of the closing ones a share is drawn, which weighs as much as all of them."""
+def all_pairs(rows: Rows, stages: Stages, random: np.random.Generator) -> Pairs:
+    """Every pair of every row, some begun; of the closing ones a share is drawn, which weighs as much as all."""
     row_of = np.repeat(np.arange(len(rows)), np.diff(rows.offsets))
     width = int(rows.stage.max(initial=0)) + 1
     born = np.bincount(row_of * width + rows.stage, minlength=len(rows) * width).reshape(len(rows), width)
     alive = np.cumsum(born, axis=1)  # tokens that live after stage k, per row
     last = np.maximum.reduceat(rows.stage, rows.offsets[:-1]).astype(np.int64)
     row = np.repeat(np.arange(len(rows)), last + 1)
-    stage = np.arange(len(row)) - np.repeat(np.cumsum(last + 1) - (last + 1), last + 1) + 1
+    first = np.cumsum(last + 1) - (last + 1)  # the first pair of each row
+    stage = np.arange(len(row)) - first[row] + 1
     closing = stage == last[row] + 1
-    weight = np.where(closing, 1 / closing_share, 1).astype(np.float32)
-    pairs = Pairs(row, stage, alive[row, stage - 1] + 2, closing, weight)
-    return pairs[~closing | (random.random(len(row)) < closing_share)]
+    weight = np.where(closing, 1 / stages.closing_share, 1).astype(np.float32)
+    gaps = alive[row, stage - 1] + 1
+    kept = ~closing | (random.random(len(row)) < stages.closing_share)
+    begun = np.zeros(len(row))
+    draw = np.zeros(len(row), np.uint64)
+    pairs = Pairs(row, stage, gaps + 1, closing, weight, begun, draw, gaps)
+    if stages.begun_share:
+        is_begun = ~closing & (random.random(len(row)) < stages.begun_share)
+        begun[is_begun] = random.random(int(is_begun.sum())) * MOST_BEGUN
+        draw[:] = random.integers(2**64, size=len(row), dtype=np.uint64)
+        pair_of = np.repeat(np.arange(len(row)), gaps)
+        number = np.arange(len(pair_of)) - np.repeat(np.cumsum(gaps) - gaps, gaps)
+        decided = np.bincount(pair_of[pairs.decided(pair_of, number)], minlength=len(row))
+        new = np.flatnonzero(rows.stage > 0)
+        born_in = first[row_of[new]] + rows.stage[new] - 1
+        put_in = np.bincount(born_in[pairs.decided(born_in, birth_gaps(rows)[new])], minlength=len(row))
+        pairs = replace(pairs, positions=gaps + 1 + put_in, labels=gaps - decided)
+    return pairs[kept & (pairs.labels > 0)]
+
+
+def birth_gaps(rows: Rows) -> npt.NDArray[np.int64]:
+    """For every token that is inserted, the number of the gap that it goes into."""
+    gaps = np.zeros(len(rows.ids), np.int64)
+    row_of = np.repeat(np.arange(len(rows)), np.diff(rows.offsets))
+    for stage in range(1, int(rows.stage.max(initial=0)) + 1):
+        new = rows.stage == stage
+        gaps[new] = _count(rows.stage < stage, rows.offsets, row_of)[new]
+    return gaps
+
+
+def _count(
+    which: npt.NDArray[np.bool_], offsets: npt.NDArray[np.int64], row_of: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """At every token, how many of its row up to it are meant: its position if it is one, else that of its gap."""
+    seen = np.concatenate([[0], np.cumsum(which)])
+    position: npt.NDArray[np.int64] = seen[1:] - seen[offsets[:-1]][row_of]
+    return position
 
 
 def cut(pairs: Pairs, batch_tokens: int, random: np.random.Generator) -> list[Pairs]:
@@ -158,15 +217,21 @@ def collate(rows: Rows, pairs: Pairs, vocabulary: Vocabulary) -> Batch:
     chosen = take(rows, pairs.row)
     pair_of = np.repeat(np.arange(len(pairs)), np.diff(chosen.offsets))
     stage = pairs.stage[pair_of]
-    old, new = chosen.stage < stage, chosen.stage == stage
-    seen = np.concatenate([[0], np.cumsum(old)])
-    position = seen[1:] - seen[chosen.offsets[:-1]][pair_of]  # of an old token; of the gap that a new one falls into
+    before, new = chosen.stage < stage, chosen.stage == stage
+    gap = _count(before, chosen.offsets, pair_of)
+    is_decided = pairs.decided(pair_of, gap)
+    old, new = before | (new & is_decided), new & ~is_decided
+    position = _count(old, chosen.offsets, pair_of)  # of an old token; of the gap that a new one falls into
     place = np.arange(pairs.positions.max())
     ids = np.full((len(pairs), len(place)), vocabulary.id("[PAD]"))  # B T
     ids[:, 0] = vocabulary.id("[CLS]")
     ids[pair_of[old], position[old]] = chosen.ids[old]
     ids[np.arange(len(pairs)), pairs.positions - 1] = vocabulary.id("[SEP]")
-    labels = np.where(place < pairs.positions[:, None] - 1, vocabulary.noi, IGNORED)  # B T
+    labels = np.full(ids.shape, IGNORED)  # B T
+    every = np.arange(len(pairs))
+    labels[:, 0] = np.where(pairs.decided(every, np.zeros_like(every)), IGNORED, vocabulary.noi)
+    labelled = before & ~is_decided  # tokens whose right gap is to be decided
+    labels[pair_of[labelled], position[labelled]] = vocabulary.noi
     labels[pair_of[new], position[new]] = chosen.ids[new]
     padded = bool((pairs.positions != len(place)).any())
     attention = torch.from_numpy((place < pairs.positions[:, None]).astype(np.int64)) if padded else None
@@ -210,7 +275,7 @@ class Batches:
         random = np.random.default_rng([self.stages.seed, epoch, block])
         chosen = take(self.rows, order[block * BLOCK_ROWS : (block + 1) * BLOCK_ROWS])
         rows = redrawn(chosen, self.vocabulary, self.stages, random)
-        batches = cut(all_pairs(rows, self.stages.closing_share, random), self.batch_tokens, random)
+        batches = cut(all_pairs(rows, self.stages, random), self.batch_tokens, random)
         size = self.batches_per_step
         batches = _even(batches, size)
         batches = [batches[i] for i in random.permutation(len(batches))]

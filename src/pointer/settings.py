@@ -21,6 +21,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "dropout": 0.0,
         "batch_tokens": 1280,
         "closing_share": 0.25,
+        "begun_share": 0.5,
         "positions": 256,
         "skeleton": "mixed",
     },
@@ -59,6 +60,8 @@ class TrainingSettings:
     """The fewest and the most words of a drawn `keywords` skeleton."""
     closing_share: float = 1.0
     """The share of closing pairs that is trained on; their weight makes up for the others."""
+    begun_share: float = 0.0
+    """The share of pairs that are trained with some gaps filled already, so that a stage can be filled in rounds."""
     positions: int | None = None
     """The most positions that are kept of the checkpoint's; left out, all."""
     epochs: float | None = None
@@ -92,8 +95,9 @@ class TrainingSettings:
         ranges = {
             "learning_rate": (0, 1), "warmup_steps": (0, math.inf), "weight_decay": (0, 1), "clip": (0, math.inf),
             "dropout": (0, 0.9), "batch_tokens": (16, math.inf), "accumulate": (1, math.inf),
-            "closing_share": (0.01, 1), "positions": (8, math.inf), "epochs": (0, math.inf), "steps": (1, math.inf),
-            "tokens": (1, math.inf), "minutes": (0, math.inf), "evaluate_every": (1, math.inf),
+            "closing_share": (0.01, 1), "begun_share": (0, 1),
+            "positions": (8, math.inf), "epochs": (0, math.inf), "steps": (1, math.inf), "tokens": (1, math.inf),
+            "minutes": (0, math.inf), "evaluate_every": (1, math.inf),
             "validation_rows": (1, 8192), "patience": (1, math.inf), "save_every": (1, math.inf),
             "log_every": (1, math.inf),
         }  # fmt: skip

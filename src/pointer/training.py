@@ -54,6 +54,8 @@ STATE = "training.pt"
 METRICS = "metrics.jsonl"
 SAMPLES = 4
 """Texts that every validation writes, for people to read."""
+ROUNDS = 2
+"""Rounds in which a model that is trained on begun stages fills a stage, unless it is told another number."""
 FRESH_WARMUP = 100
 """Warm-up steps of an optimizer that starts on weights whose own optimizer is lost."""
 
@@ -133,11 +135,12 @@ class _Run:
         self.manifest, self.vocabulary = prepared.manifest, prepared.vocabulary
         self.tables = {name: (prepared.folder / name).read_bytes() for name in TABLES}
         rows, held_out = split_held_out(prepared, validation, settings)
-        self.stages = Stages(settings.skeleton, settings.keywords, settings.closing_share, settings.seed)
+        shares = settings.closing_share, settings.begun_share
+        self.stages = Stages(settings.skeleton, settings.keywords, *shares, settings.seed)
         per_step = self.accelerator.num_processes * settings.accumulate
         self.batches = Batches(rows, self.vocabulary, self.stages, settings.batch_tokens, per_step)
         self.validation = Batches(
-            held_out, self.vocabulary, replace(self.stages, closing_share=1.0), settings.batch_tokens
+            held_out, self.vocabulary, replace(self.stages, closing_share=1.0, begun_share=0.0), settings.batch_tokens
         ).plan(0, 0)
         if self.accelerator.is_main_process:
             tidy(out)
@@ -169,6 +172,8 @@ class _Run:
         if not model.cls.predictions.bias.any():
             _expect_frequencies(model, self.batches.rows)
         model.files = self.tables
+        if self.settings.begun_share:
+            model.config.pointer["rounds"] = ROUNDS
         if self.settings.gradient_checkpointing:
             model.gradient_checkpointing_enable()
         optimizer = torch.optim.AdamW(
@@ -485,7 +490,7 @@ def _expect_frequencies(model: InsertionTransformer, rows: Rows) -> None:
     """
     some = take(rows, np.arange(min(len(rows), BLOCK_ROWS)))
     counts = np.bincount(some.ids[some.stage > 0], minlength=model.config.vocab_size) + 0.5
-    gaps = all_pairs(some, 1.0, np.random.default_rng(0)).gaps
+    gaps = all_pairs(some, Stages(), np.random.default_rng(0)).gaps
     counts[model.config.pointer["noi_token_id"]] = max(0.5, gaps - (some.stage > 0).sum())
     prior = torch.from_numpy(np.log(counts)).float()
     model.cls.predictions.bias.copy_(prior - prior.mean())

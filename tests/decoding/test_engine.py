@@ -19,6 +19,8 @@ lists = st.lists(st.lists(constraint, min_size=1, max_size=5), min_size=20, max_
 decodings = st.sampled_from(
     [
         {"decoding": "greedy"},
+        {"decoding": "greedy", "blocks": 3},
+        {"decoding": "sample", "blocks": 2},
         {"decoding": "sample", "temperature": 2.0},
         {"decoding": "sample", "top_k": 5, "top_p": 0.8, "n": 2},
         {"decoding": "beam", "width": 3, "blocks": 2},
@@ -108,6 +110,25 @@ def test_beam_search_finds_the_filling_that_greedy_misses(vocabulary: Vocabulary
     for blocks in (0, 2):
         found = pointer.generate(["and"], preset="plain", decoding="beam", width=4, blocks=blocks)
         assert found.tokens == ("friendly", "and", "clean")
+
+
+def test_a_stage_in_two_rounds_tells_each_gap_what_its_neighbours_got(vocabulary: Vocabulary) -> None:
+    told = {("and",): {0: {"clean": 2.0}, 1: {"clean": 2.0}}, ("clean", "and"): {2: {"friendly": 8.0}}}
+    pointer = scripted(vocabulary, preferring(vocabulary, told))
+    assert pointer.generate(["and"], preset="plain").tokens == ("clean", "and", "clean")
+    found = pointer.generate(["and"], preset="plain", blocks=2)
+    assert found.tokens == ("clean", "and", "friendly") and len(found.stages) == 3  # one stage, and no more to say
+
+
+def test_a_model_that_was_trained_for_rounds_takes_them_by_default(vocabulary: Vocabulary) -> None:
+    answer = hostile(vocabulary, "random", 3)
+    paper, rounds = scripted(vocabulary, answer), scripted(vocabulary, answer, rounds=2)
+    asked = "great; food; music"
+    for decoding in ({}, {"decoding": "sample", "seed": 4}):
+        assert rounds.generate(asked, **decoding) == paper.generate(asked, blocks=2, **decoding)
+        assert rounds.generate(asked, **decoding) != paper.generate(asked, **decoding)
+        assert rounds.generate(asked, blocks=1, **decoding) == paper.generate(asked, **decoding)
+    assert rounds.generate(asked, preset="plain") == paper.generate(asked, preset="plain")
 
 
 @settings(max_examples=30, deadline=None)

@@ -68,6 +68,15 @@ def test_a_checkpoint_may_bring_its_own_default_preset(checkpoint: Path, tmp_pat
         with_default({"noi": [-20.0], "tempo": 3})
 
 
+def test_a_checkpoint_says_in_how_many_rounds_it_fills_a_stage(tiny: Pointer, checkpoint: Path, tmp_path: Path) -> None:
+    shutil.copytree(checkpoint, tmp_path / "mine")
+    config = json.loads((checkpoint / "config.json").read_text())
+    config["pointer"]["rounds"] = 2
+    (tmp_path / "mine" / "config.json").write_text(json.dumps(config))
+    found = Pointer.from_pretrained(tmp_path / "mine").generate(LISTS[0])
+    assert found == tiny.generate(LISTS[0], blocks=2) != tiny.generate(LISTS[0])
+
+
 def test_a_converted_release_keeps_the_invariants_with_other_presets(tmp_path: Path) -> None:
     convert_released(GOLDEN, tmp_path / "converted")
     pointer = Pointer.from_pretrained(tmp_path / "converted")

@@ -20,6 +20,7 @@ constraint = st.lists(st.sampled_from([*WORDS, "🎉", "foods", "it's", "600"]),
 decodings = st.sampled_from(
     [
         {"decoding": "greedy"},
+        {"decoding": "greedy", "blocks": 2},
         {"decoding": "sample", "temperature": 2.0},
         {"decoding": "beam", "width": 3, "blocks": 2},
         {"decoding": "beam", "width": 2, "blocks": 0, "n": 2},

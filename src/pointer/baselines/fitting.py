@@ -236,7 +236,7 @@ class _Texts(Batches):
         order = np.random.default_rng([self.stages.seed, epoch]).permutation(len(self.rows))
         random = np.random.default_rng([self.stages.seed, epoch, block])
         rows = take(self.rows, order[block * BLOCK_ROWS : (block + 1) * BLOCK_ROWS])
-        pairs = all_pairs(rows, 1.0, random)
+        pairs = all_pairs(rows, self.stages, random)
         batches = cut(pairs[pairs.closing], self.batch_tokens, random)
         return rows, [[batches[i]] for i in random.permutation(len(batches))]
 

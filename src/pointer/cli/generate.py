@@ -34,7 +34,7 @@ def generate(
     top_k: Annotated[int, typer.Option(help="Of sampling; 0 for all.")] = 0,
     top_p: Annotated[float, typer.Option(help="Of sampling.")] = 1.0,
     width: Annotated[int, typer.Option(help="Of beam search.")] = 4,
-    blocks: Annotated[int, typer.Option(help="Of beam search: rounds a stage; 0 for one gap at a time.")] = 2,
+    blocks: Annotated[int | None, typer.Option(help="Rounds that fill a stage; 0 for one gap at a time.")] = None,
     length: Annotated[int | None, typer.Option(help="About how many words.")] = None,
     noi_offset: Annotated[float, typer.Option(help="Above 0 shorter, below 0 longer.")] = 0.0,
     repetition_penalty: Annotated[float | None, typer.Option(help="Against words that are already there.")] = None,

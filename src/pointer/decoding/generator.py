@@ -101,6 +101,7 @@ class Pointer:
         name: str = "model",
         device: torch.device | None = None,
         calibrated: Preset | None = None,
+        rounds: int = 1,
         frequencies: bytes | None = None,
         model: InsertionTransformer | None = None,
     ) -> None:
@@ -112,6 +113,7 @@ class Pointer:
         self.name = name
         self.device = device or torch.device("cpu")
         self.calibrated = calibrated
+        self.rounds = rounds
         self._frequencies = frequencies
         self.model = model
 
@@ -151,6 +153,7 @@ class Pointer:
             name=name,
             device=model.device,
             calibrated=_preset(calibrated, name) if calibrated else None,
+            rounds=section.get("rounds", 1),
             frequencies=model.files.get("document_frequencies.json.gz"),
             model=model,
         )
@@ -245,9 +248,17 @@ class Pointer:
         return best
 
     def _engine(self, options: Options) -> Engine:
+        options = replace(options, blocks=self._blocks(options))
         lexicon = self.lexicon if options.preset == "default" else None  # only where it is asked for
         schedule = Schedule(self.vocabulary, options, self.device, self.calibrated, lexicon)
         return Engine(self.predict, schedule, options, self.end, self.longest, self.name)
+
+    def _blocks(self, options: Options) -> int:
+        if options.blocks is not None:
+            return options.blocks
+        if options.decoding == "beam":
+            return 2
+        return self.rounds if options.preset == "default" else 1  # the other presets decode as the paper does
 
     @cached_property
     def lexicon(self) -> Lexicon | None:

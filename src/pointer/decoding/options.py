@@ -39,8 +39,9 @@ class Options:
     """Of sampling: only the best candidates that make up this probability."""
     width: int = 4
     """Of beam search: how many fillings of a stage are kept."""
-    blocks: int = 2
-    """Of beam search: rounds in which gaps are filled (2: every second gap, then the others); 0: one by one."""
+    blocks: int | None = None
+    """Rounds in which the gaps of a stage are filled (1: all at once; 2: every second gap, then the others given those;
+    0: one by one); left out, 2 for beam search, otherwise what the model was trained for."""
     max_stages: int = 12
     """Stages after which decoding stops."""
     max_length: int = 128

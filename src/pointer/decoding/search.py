@@ -1,9 +1,10 @@
 """Filling the gaps of one stage: greedy, sampling, and inner-layer beam search (paper 3.3), one algorithm.
 
 The open gaps of a text are cut into blocks. Block after block, the model is asked about every partial filling kept so
-far, and the best `width` ways to fill the block's gaps go on. All gaps in one block with width 1 is greedy decoding;
-a block for every gap, left to right, is the paper's beam search; two blocks (every second gap, then the others given
-those) come close to it for a fraction of the cost.
+far, and the best `width` ways to fill the block's gaps go on. All gaps in one block with width 1 is the paper's greedy
+decoding; a block for every gap, left to right, is its beam search; two blocks (every second gap, then the others given
+those) come close to it for a fraction of the cost. Gaps of one block do not know of each other, so a model that was
+trained on stages begun decodes greedily in two blocks too.
 """
 
 import hashlib
@@ -80,11 +81,8 @@ def _width(options: Options) -> int:
 def _blocks(positions: npt.NDArray[np.int64], options: Options) -> list[list[int]]:
     """The open gaps in the order in which they are decided."""
     gaps = positions.tolist()
-    if options.decoding != "beam":
-        return [gaps] if gaps else []
-    if options.blocks == 0:
-        return [[gap] for gap in gaps]
-    return [gaps[i :: options.blocks] for i in range(options.blocks) if gaps[i :: options.blocks]]
+    rounds = len(gaps) if options.blocks == 0 else options.blocks or 1
+    return [gaps[i::rounds] for i in range(rounds) if gaps[i::rounds]]
 
 
 @dataclass(frozen=True)

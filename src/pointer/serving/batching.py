@@ -344,6 +344,6 @@ def _unwatched(_: Growth) -> None:
 
 def weight_of(options: Options, most: int) -> int:
     """How many texts one list has under way; what takes a whole turn for itself weighs all there is room for."""
-    if options.preset == "released" or (options.decoding == "beam" and options.blocks == 0):
+    if options.preset == "released" or options.blocks == 0:
         return most
     return options.width if options.decoding == "beam" else options.n
