@@ -57,6 +57,10 @@ CANDIDATES = {
     "start -20 -3 0": replace(DEFAULT, start=(-20.0, -3.0, 0.0)),
     "-20 -5.5 -3 -1.5 -0.5": replace(DEFAULT, noi=(-20.0, -5.5, -3.0, -1.5, -0.5)),
     "-20 -5.5 -3 -1.5 -0.5, stop penalty 1.5": replace(DEFAULT, noi=(-20.0, -5.5, -3.0, -1.5, -0.5), stop_penalty=1.5),
+    "-20 -6 -4 -3 -2": replace(DEFAULT, noi=(-20.0, -6.0, -4.0, -3.0, -2.0)),
+    "common 0.5, stop penalty 0.5": replace(DEFAULT, stop_penalty=0.5),
+    "common 0.3, stop penalty 0.5 (default's offsets)": replace(DEFAULT, common=(0.3,), stop_penalty=0.5),
+    "common 0.7": replace(DEFAULT, common=(0.7,)),
 }
 """By what is special about them; see `Preset`."""
 
@@ -74,9 +78,8 @@ COLUMNS = (
 )
 
 
-def row(pointer: Pointer, evaluator: Evaluator, lists: list[list[str]], blocks: int | None = None) -> list[str]:
-    """Decode all lists, greedily or with a beam, and measure."""
-    options: dict[str, Any] = {} if blocks is None else {"decoding": "beam", "blocks": blocks}
+def row(pointer: Pointer, evaluator: Evaluator, lists: list[list[str]], **options: Any) -> list[str]:
+    """Decode all lists, and measure."""
     texts = [best for [best] in pointer.generate_many(lists, **options)]
     stages = tuple(len(text.stages) - 1 - (text.stopped == "converged") for text in texts)
     found = evaluator.evaluate(System("candidate", tuple(text.text for text in texts), stages=stages))
@@ -93,6 +96,7 @@ def main() -> None:
     parser.add_argument("--corpus", default="wiki")
     parser.add_argument("--keywords", type=int, default=4)
     parser.add_argument("--lists", type=int, default=200)
+    parser.add_argument("--rounds", type=int, nargs="+", help="that fill a stage; left out, the model's own number")
     parser.add_argument("--beam", action="store_true", help="beam search as well")
     parser.add_argument("--only", nargs="+", choices=CANDIDATES, default=CANDIDATES, metavar="NAME")
     arguments = parser.parse_args()
@@ -107,13 +111,13 @@ def main() -> None:
     print(f"| preset | {' | '.join(COLUMNS)} |\n|" + "---|" * (len(COLUMNS) + 1))
     for name in arguments.only:
         pointer.calibrated = CANDIDATES[name]
-        print(f"| {name} | {' | '.join(row(pointer, evaluator, lists))} |", flush=True)
+        for rounds in arguments.rounds or [pointer.rounds]:
+            measured = row(pointer, evaluator, lists, blocks=rounds)
+            print(f"| {name}, rounds {rounds} | {' | '.join(measured)} |", flush=True)
     pointer.calibrated = DEFAULT
-    for blocks in (2, 0) if arguments.beam else ():
-        print(
-            f"| default, beam of 4, blocks {blocks} | {' | '.join(row(pointer, evaluator, lists, blocks))} |",
-            flush=True,
-        )
+    for rounds in (2, 0) if arguments.beam else ():
+        measured = row(pointer, evaluator, lists, decoding="beam", blocks=rounds)
+        print(f"| default, beam of 4, rounds {rounds} | {' | '.join(measured)} |", flush=True)
 
 
 if __name__ == "__main__":

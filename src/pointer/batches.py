@@ -165,21 +165,28 @@ def all_pairs(rows: Rows, stages: Stages, random: np.random.Generator) -> Pairs:
     weight = np.where(closing, 1 / stages.closing_share, 1).astype(np.float32)
     gaps = alive[row, stage - 1] + 1
     kept = ~closing | (random.random(len(row)) < stages.closing_share)
-    begun = np.zeros(len(row))
-    draw = np.zeros(len(row), np.uint64)
-    pairs = Pairs(row, stage, gaps + 1, closing, weight, begun, draw, gaps)
+    pairs = Pairs(row, stage, gaps + 1, closing, weight, np.zeros(len(row)), np.zeros(len(row), np.uint64), gaps)
     if stages.begun_share:
-        is_begun = ~closing & (random.random(len(row)) < stages.begun_share)
-        begun[is_begun] = random.random(int(is_begun.sum())) * MOST_BEGUN
-        draw[:] = random.integers(2**64, size=len(row), dtype=np.uint64)
-        pair_of = np.repeat(np.arange(len(row)), gaps)
-        number = np.arange(len(pair_of)) - np.repeat(np.cumsum(gaps) - gaps, gaps)
-        decided = np.bincount(pair_of[pairs.decided(pair_of, number)], minlength=len(row))
-        new = np.flatnonzero(rows.stage > 0)
-        born_in = first[row_of[new]] + rows.stage[new] - 1
-        put_in = np.bincount(born_in[pairs.decided(born_in, birth_gaps(rows)[new])], minlength=len(row))
-        pairs = replace(pairs, positions=gaps + 1 + put_in, labels=gaps - decided)
+        pairs = _some_begun(pairs, rows, first, stages.begun_share, random)
     return pairs[kept & (pairs.labels > 0)]
+
+
+def _some_begun(
+    pairs: Pairs, rows: Rows, first: npt.NDArray[np.int64], share: float, random: np.random.Generator
+) -> Pairs:
+    """The same pairs with a share of them begun; `first` is the number of the first pair of each row."""
+    is_begun = ~pairs.closing & (random.random(len(pairs)) < share)
+    begun = np.zeros(len(pairs))
+    begun[is_begun] = random.random(int(is_begun.sum())) * MOST_BEGUN
+    pairs = replace(pairs, begun=begun, draw=random.integers(2**64, size=len(pairs), dtype=np.uint64))
+    pair_of = np.repeat(np.arange(len(pairs)), pairs.labels)
+    gap = np.arange(len(pair_of)) - np.repeat(np.cumsum(pairs.labels) - pairs.labels, pairs.labels)
+    decided = np.bincount(pair_of[pairs.decided(pair_of, gap)], minlength=len(pairs))
+    new = np.flatnonzero(rows.stage > 0)
+    row_of = np.repeat(np.arange(len(rows)), np.diff(rows.offsets))
+    born_in = first[row_of[new]] + rows.stage[new] - 1
+    put_in = np.bincount(born_in[pairs.decided(born_in, birth_gaps(rows)[new])], minlength=len(pairs))
+    return replace(pairs, positions=pairs.positions + put_in, labels=pairs.labels - decided)
 
 
 def birth_gaps(rows: Rows) -> npt.NDArray[np.int64]:

@@ -65,6 +65,9 @@ def _mark(units: Sequence[Unit], i: int) -> str:
 
 # Spaces. Every mark gets its bonds from itself and its neighbours; then the constraints have the last word.
 
+HALF_WORDS = frozenset(["ain", "aren", "couldn", "didn", "doesn", "hadn", "hasn", "isn", "mustn", "needn", "shouldn"])
+HALF_WORDS |= {"wasn", "weren", "wouldn"}
+"""What is no word without the `'t` that it had: with it, a constraint is not made another word, but whole."""
 _MAY_FOLLOW_A_CONSTRAINT = frozenset('.,!?;:)]}"%')
 _MAY_PRECEDE_A_CONSTRAINT = frozenset('([{"$')
 
@@ -75,12 +78,17 @@ def _touching(units: Sequence[Unit], bonds: Sequence[_Bond], i: int) -> bool:
     if not (bonds[i - 1].right or bonds[i].left):
         return False
     if before.constraint is not None:
-        is_possessive = after.text == "'" and _word(units, i + 1) == "s"
-        may_follow = is_possessive or after.text in _MAY_FOLLOW_A_CONSTRAINT
+        is_whole = after.text == "'" and _may_end(before.text, _word(units, i + 1))
+        may_follow = is_whole or after.text in _MAY_FOLLOW_A_CONSTRAINT
         return may_follow and _bears(before.text, before.text[-1], after.text)
     if after.constraint is not None:
         return before.text in _MAY_PRECEDE_A_CONSTRAINT and _bears(after.text, after.text[0], before.text)
     return True
+
+
+def _may_end(constraint: str, ending: str) -> bool:
+    """May an apostrophe and this ending be glued to a constraint: is it a possessive, or completed?"""
+    return ending == "s" or (ending == "t" and constraint.lower() in HALF_WORDS)
 
 
 def _bears(constraint: str, edge: str, mark: str) -> bool:
@@ -147,8 +155,10 @@ def _apostrophe(units: Sequence[Unit], i: int) -> _Bond | None:
     before, after = _word(units, i - 1), _word(units, i + 1)
     if _mark(units, i) != "'" or not after:
         return None
-    if i and units[i - 1].constraint is not None:  # a possessive is the only ending that a constraint may take
-        return _BOTH if after == "s" else _RIGHT if after in _SHORT_FORMS or after == "t" else None
+    if i and units[i - 1].constraint is not None:
+        return (
+            _BOTH if _may_end(units[i - 1].text, after) else _RIGHT if after in _SHORT_FORMS or after == "t" else None
+        )
     if before and (after in _SHORT_FORMS or (after == "t" and before.endswith("n"))):
         return _BOTH
     if after == "s" and _mark(units, i - 1) in {'"', ".", ")"}:
@@ -361,5 +371,6 @@ def _whole(constraint: str) -> re.Pattern[str]:
         for i, piece in enumerate(pieces)
     )
     before = r"(?<![\w-])(?<!\w')" + (r"(?<!\d[.,:])" if constraint[:1].isdigit() else "")
-    after = r"(?![\w-])(?!'(?!s\b)\w)" + (r"(?![.,:]\d)" if constraint[-1:].isdigit() else "")
+    endings = r"(s|t)\b" if constraint.lower() in HALF_WORDS else r"s\b"
+    after = rf"(?![\w-])(?!'(?!{endings})\w)" + (r"(?![.,:]\d)" if constraint[-1:].isdigit() else "")
     return re.compile(before + pattern + after, re.IGNORECASE)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scripted import HOSTILE, WORDS, Answer, hostile, scripted, small_vocabulary
 
 from pointer.decoding.generator import Generation, _births
+from pointer.decoding.lexicon import is_contracted
 from pointer.decoding.schedule import PRESETS, Preset
 from pointer.evaluation.metrics import canonical
 from pointer.prepare.importance import Frequencies
@@ -176,6 +177,52 @@ def test_a_contraction_is_not_spelt_on(vocabulary: Vocabulary) -> None:
     for spelling, expected in ((False, ("rice", "ve", "##er", "food")), (True, ("rice", "ve", "food"))):
         found = scripted(vocabulary, model, calibrated=Preset(spelling=spelling), frequencies=table)
         assert found.generate("rice; food").tokens == expected
+
+
+@pytest.mark.parametrize("mood", HOSTILE)
+@settings(max_examples=16, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(
+    asked=st.lists(st.lists(constraint, min_size=1, max_size=4), min_size=4, max_size=4),
+    options=decodings,
+    seed=st.integers(0, 9),
+)
+def test_an_apostrophe_and_what_goes_after_it_have_a_word_to_belong_to(
+    vocabulary: Vocabulary, mood: str, asked: list[list[str]], options: dict[str, object], seed: int
+) -> None:
+    answer = hostile(vocabulary, mood, seed)
+    parts = [vocabulary.id(token) for token in ("'", "ve", "s", "t", "i", "don")]
+
+    def fond(ids: list[int], position: int) -> np.ndarray:
+        logits = answer(ids, position).copy()
+        logits[parts] += 4.0
+        return logits
+
+    pointer = scripted(vocabulary, fond, calibrated=RULES)
+    for [generation, *_] in pointer.generate_many(asked, **options, max_length=30, max_stages=6):
+        said = [("[CLS]", True), *words(generation)]
+        for i, (_, was_asked) in enumerate(said):
+            assert was_asked or is_contracted([word for word, _ in said], i), generation.tokens
+
+
+@pytest.mark.parametrize("decoding", [{}, {"blocks": 2}, {"decoding": "sample"}, {"decoding": "beam"}])
+def test_a_contraction_is_made_whole_whichever_part_comes_first(
+    vocabulary: Vocabulary, decoding: dict[str, object]
+) -> None:
+    ending_first = {"don food": {"t": 90.0}, "don t": {"[NOI]": 99.0, "very": 95.0, "'": 40.0}}
+    mark_first = {"don food": {"'": 90.0}, "' food": {"[NOI]": 99.0, "very": 95.0, "s": 44.0, "t": 40.0}}
+    for wishes in (ending_first, mark_first):
+        model = between(vocabulary, wishes | {"[CLS] food": {"don": 99.0}})
+        strict = scripted(vocabulary, model, calibrated=Preset(contractions=True))
+        assert strict.generate("food", **decoding).text in ("Don't food", "Don's food")
+        free = scripted(vocabulary, model, calibrated=Preset())
+        assert "'" not in free.generate("food", **decoding).text or "Don' food" in free.generate("food").text
+
+
+def test_an_ending_waits_for_its_word(vocabulary: Vocabulary) -> None:
+    model = between(vocabulary, {"rice food": {"ve": 9.0, "'": 8.0, "a": 7.0, "[NOI]": 0.0}, "' food": {"t": 9.0}})
+    for strict, text in ((False, "Rice ve food"), (True, "Rice a food")):
+        preset = Preset(contractions=strict, marks="." if strict else None)
+        assert scripted(vocabulary, model, calibrated=preset).generate("rice; food").text == text
 
 
 SPELLING = Frequencies(100, {"cleaning": 9, "cleanly": 9, "cleaners": 9, "great": 9, "food": 9, "rice": 9}).to_bytes()

@@ -1,4 +1,4 @@
-"""The words of the training texts, as far as decoding cares: how rare each is, and how each is spelt."""
+"""Words, as far as decoding cares: how rare each is in the training texts, how it is spelt and contracted."""
 
 import gzip
 import json
@@ -11,8 +11,21 @@ import numpy as np
 import numpy.typing as npt
 
 from pointer.prepare.importance import Frequencies
+from pointer.prepare.yake import stop_words
 from pointer.vocabulary import Vocabulary
+from pointer.writing import HALF_WORDS
 
+_HOSTS = {
+    "t": " ".join(["can", "don", "haven", "won", *HALF_WORDS]),
+    "m": "i",
+    "re": "you we they who there what",
+    "ve": "i you we they who could should would might must",
+    "ll": "i you he she it we they who that there this",
+    "d": "i you he she it we they who that there",
+    "s": "it he she that there who what where here how when one other else everyone someone let",
+}
+CONTRACTIONS = {ending: frozenset(hosts.split()) for ending, hosts in _HOSTS.items()}
+"""What English puts after an apostrophe, and the function words that it follows. `s` follows other words as well."""
 MOST_PIECES = 5
 """Words of more pieces are strings of letters rather than words; they count as known, but not as begun."""
 
@@ -54,6 +67,43 @@ class Lexicon:
     def is_unfinished(self, word: str) -> bool:
         """Is this no word before more pieces have come?"""
         return word in self.begun and word not in self.words
+
+
+def contracts(word: str, ending: str) -> bool:
+    """May an apostrophe and this ending follow a word?
+
+    >>> contracts("don", "t"), contracts("chef", "t"), contracts("chef", "s"), contracts("the", "s")
+    (True, False, True, False)
+    """
+    if ending == "s" and word not in stop_words("en"):
+        return word[-1:].isalnum() and word not in CONTRACTIONS
+    return word in CONTRACTIONS[ending]
+
+
+def is_contracted(words: Sequence[str], place: int) -> bool:
+    """Has what stands at `place` the word that it belongs to, if it is an apostrophe or goes after one?
+
+    >>> is_contracted(["i", "don", "'", "t"], 3), is_contracted(["i", "'", "t"], 2), is_contracted(["we", "ll"], 1)
+    (True, False, True)
+    """
+    word = words[place]
+    if word == "'":
+        return words[place - 1][-1:].isalnum()
+    if word not in CONTRACTIONS or (len(word) == 1 and "." in (words[place - 1], *words[place + 1 : place + 2])):
+        return True  # the letters of U.S. and a.m. are no endings
+    return contracts(words[place - 2 if words[place - 1] == "'" else place - 1], word)
+
+
+def breaks_contraction(words: Sequence[str], place: int, asked: Sequence[bool]) -> bool:
+    """Has the word at `place` nothing to belong to, or took it that of a neighbour that was not asked for?
+
+    >>> breaks_contraction(["i", "really", "'", "ve"], 1, [True, False, False, False])
+    True
+    """
+    if words[place - 1] == "'" and words[place] not in CONTRACTIONS:
+        return True
+    near = range(place - 1, min(place + 3, len(words)))
+    return any(not asked[i] and not is_contracted(words, i) for i in near)
 
 
 def _begun(pieces: Sequence[str]) -> Iterable[str]:

@@ -4,7 +4,7 @@ Log-probabilities of the open gaps come in, adjusted ones go out. `[NOI]` is nev
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from pointer.decoding.lexicon import Lexicon
+from pointer.decoding.lexicon import CONTRACTIONS, Lexicon, breaks_contraction, contracts
 from pointer.errors import CheckpointError
 from pointer.prepare.yake import stop_words
 from pointer.vocabulary import Vocabulary
@@ -69,6 +69,8 @@ class Preset:
     """No insertion makes so many words in a row that the text has already; 0 for no such rule."""
     spelling: bool = False
     """A word comes about piece by piece only if the training texts have it, and is not left half spelt."""
+    contractions: bool = False
+    """An apostrophe belongs to a contraction or a possessive, and `ve` and `ll` belong to an apostrophe."""
     marks: str | None = None
     """The only marks that are inserted; left out, all are.
 
@@ -90,6 +92,7 @@ PRESETS = {
         distinct=True,
         repeat_ngram=3,
         spelling=True,
+        contractions=True,
         marks=".,!?;:'-&$%/",
     ),
 }
@@ -112,6 +115,8 @@ class Gaps:
     """The inserted word left of the gap as spelt so far, where `extends`."""
     unfinished: npt.NDArray[np.bool_]
     """Is the word left of the gap still to be spelt out?"""
+    inserted: tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]
+    """Did the model insert what stands left of the gap, and what stands right of it?"""
 
 
 class Schedule:
@@ -206,8 +211,27 @@ class Schedule:
             rows = self._tensor(gaps.unfinished.nonzero()[0])
             scores[rows] = scores[rows].masked_fill(~self._tensor(self.vocabulary.continues), -torch.inf)
             scores[rows, self.vocabulary.noi] = LAST_RESORT
+        if self.preset.contractions:
+            for rows, allowed in self._contractions(gaps):
+                if len(rows):
+                    scores[rows] = scores[rows].masked_fill(~allowed, -torch.inf)
+                    scores[rows, self.vocabulary.noi] = LAST_RESORT
         self._ban_spellings(scores, gaps)
         return scores
+
+    def _contractions(self, gaps: Gaps) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """The gaps that lack a part of a contraction, and what may go there: an ending, or the apostrophe."""
+        tokens, is_ending = self.vocabulary.tokens, _contracted(self.vocabulary)
+        is_apostrophe = _apostrophe(self.vocabulary)
+        by_us_left, by_us_right = gaps.inserted
+        lacks_ending = np.flatnonzero(is_apostrophe[gaps.left] & by_us_left & ~is_ending[gaps.right])
+        yield self._tensor(lacks_ending), self._tensor(is_ending)
+        lacks_apostrophe = [
+            i
+            for i in np.flatnonzero(is_ending[gaps.right] & by_us_right)
+            if contracts(tokens[gaps.left[i]].removeprefix("##"), tokens[gaps.right[i]])
+        ]
+        yield self._tensor(np.array(lacks_apostrophe, np.int64)), self._tensor(is_apostrophe)
 
     def _ban_spellings(self, scores: torch.Tensor, gaps: Gaps) -> None:
         """A banned word must not come about piece by piece either."""
@@ -233,6 +257,7 @@ class Schedule:
             self.preset.distinct
             or self.preset.repeat_ngram > 0
             or self.preset.stop_penalty > 0
+            or self.preset.contractions
             or self.spelling is not None
         )
 
@@ -245,13 +270,18 @@ class Schedule:
         """What words have to be spelt by, if they have to."""
         return self.lexicon if self.preset.spelling else None
 
-    def refuses(self, words: Sequence[str], place: int) -> bool:
-        """Is the word at `place` no word, beside itself, or among words in a row that the text has elsewhere too?"""
+    def refuses(self, words: Sequence[str], place: int, asked: Sequence[bool]) -> bool:
+        """Is the word at `place` no word, beside itself, in a contraction that is none, or part of a repetition?
+
+        `asked` are the words of constraints, which stay as they are.
+        """
         word = words[place]
         id_of = self.vocabulary.tokenizer.token_to_id
         if self.spelling is not None and not self.spelling.is_spelt(word) and id_of(word) is None:
             return True
         if self.preset.distinct and word in (words[place - 1], *words[place + 1 : place + 2]):
+            return True
+        if self.preset.contractions and breaks_contraction(words, place, asked):
             return True
         size = self.preset.repeat_ngram
         if not size:
@@ -333,4 +363,9 @@ def _other_marks(vocabulary: Vocabulary, marks: str | None) -> frozenset[int]:
 @lru_cache(8)
 def _contracted(vocabulary: Vocabulary) -> npt.NDArray[np.bool_]:
     """What follows an apostrophe."""
-    return np.array([token in ("s", "t", "d", "m", "re", "ve", "ll") for token in vocabulary.tokens])
+    return np.array([token in CONTRACTIONS for token in vocabulary.tokens])
+
+
+@lru_cache(8)
+def _apostrophe(vocabulary: Vocabulary) -> npt.NDArray[np.bool_]:
+    return np.array([token == "'" for token in vocabulary.tokens])

@@ -182,7 +182,8 @@ def _describe(
     is_end = at + 1 == ends[rows]
     left = ids[at]
     right = np.where(is_end, vocabulary.id("[SEP]"), ids[np.minimum(at + 1, len(ids) - 1)])
-    extends = (owner[at] == INSERTED) & schedule.extends(left)
+    inserted = owner[at] == INSERTED, ~is_end & (owner[np.minimum(at + 1, len(ids) - 1)] == INSERTED)
+    extends = inserted[0] & schedule.extends(left)
     lexicon = schedule.spelling
     is_asked = extends & (bool(schedule.banned) | (lexicon is not None and lexicon.may_be_unfinished[left]))
     words = [
@@ -191,7 +192,7 @@ def _describe(
     ]
     is_half = np.array([lexicon is not None and lexicon.is_unfinished(word) for word in words], bool)
     stage = np.array([text.stage for text in texts])[rows]
-    return Gaps(stage, left, right, extends, is_end, rows, words, is_half & ~vocabulary.continues[right])
+    return Gaps(stage, left, right, extends, is_end, rows, words, is_half & ~vocabulary.continues[right], inserted)
 
 
 def _word_before(sequence: Tokens, position: int, vocabulary: Vocabulary) -> str:
@@ -297,19 +298,25 @@ def _is_allowed(tokens: Tokens, way: Filling, gap: int, token: int, schedule: Sc
     return not schedule.refuses(*_words_with(tokens, way.tokens | {gap: token}, gap, schedule.vocabulary))
 
 
-def _words_with(tokens: Tokens, fills: dict[int, int], gap: int, vocabulary: Vocabulary) -> tuple[list[str], int]:
-    """The words of a text with a filling put in, and which of them the filling of this gap made or changed."""
+def _words_with(
+    tokens: Tokens, fills: dict[int, int], gap: int, vocabulary: Vocabulary
+) -> tuple[list[str], int, list[bool]]:
+    """The words of a text with a filling put in, which of them the filling of this gap made or changed, and which of
+    them were there from the start."""
     words: list[str] = []
+    asked: list[bool] = []
     place = 0
-    for position, old in enumerate(tokens.ids.tolist()):
-        for piece in (old, fills[position]) if position in fills else (old,):
+    for position, (old, owner) in enumerate(zip(tokens.ids.tolist(), tokens.owner.tolist(), strict=True)):
+        new = [(fills[position], False)] if position in fills else []
+        for piece, was_asked in [(old, owner != INSERTED), *new]:
             if vocabulary.continues[piece]:
                 words[-1] += vocabulary.tokens[piece].removeprefix("##")
             else:
                 words.append(vocabulary.tokens[piece])
+                asked.append(was_asked)
         if position == gap:
             place = len(words) - 1
-    return words, place
+    return words, place, asked
 
 
 def _with(way: Filling, gap: int, choice: _Choice, noi: int) -> Filling:
