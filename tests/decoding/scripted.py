@@ -14,7 +14,8 @@ WORDS = ["the", "a", "is", "to", "from", "and", "great", "food", "drinks", "musi
 WORDS += ["friendly", "new", "york", "love", "rice", "back", "place"]
 PIECES = ["##s", "##ly", "##er", "##1", "##ing"]
 MARKS = [*".,!?;:'\"()-$%/"]
-TOKENS = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *MARKS, *"0123456789", *WORDS, "ve", *PIECES, "i", "s", "don", "t"]
+TOKENS = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *MARKS, *"0123456789", *WORDS, "ve", *PIECES]
+TOKENS += ["i", "s", "don", "t"]
 
 HOSTILE = ("random", "insert", "never", "specials", "pieces", "ties", "infinite", "digits")
 

@@ -74,9 +74,11 @@ def contracts(word: str, ending: str) -> bool:
 
     >>> contracts("don", "t"), contracts("chef", "t"), contracts("chef", "s"), contracts("the", "s")
     (True, False, True, False)
+    >>> contracts("chefs", "s")  # the chefs' kitchen
+    False
     """
     if ending == "s" and word not in stop_words("en"):
-        return word[-1:].isalnum() and word not in CONTRACTIONS
+        return word[-1:].isalnum() and not word.endswith("s") and word not in CONTRACTIONS
     return word in CONTRACTIONS[ending]
 
 
