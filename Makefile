@@ -6,8 +6,9 @@ READY := .venv/.ready
 .PHONY: demo test lint bench clean
 
 demo: $(READY)
-	@for words in "river; built; church; century" "New York; prime minister; tax cuts" "team; won; championship; season"; do \
-		$(BIN)/pointer generate "$$words" --show-stages; echo; done
+	@$(BIN)/pointer generate --model wiki "river; built; church; century" --show-stages && echo
+	@$(BIN)/pointer generate --model news "prime minister; tax cuts; parliament" --show-stages && echo
+	@$(BIN)/pointer generate --model reviews "friendly staff; breakfast; coffee; back" --show-stages
 
 test: lint
 	$(BIN)/pytest -n 2

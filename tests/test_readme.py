@@ -47,7 +47,7 @@ def _run(pointer: Run, command: str) -> "subprocess.CompletedProcess[str]":
 def test_the_python_of_the_readme_works(capsys: pytest.CaptureFixture[str]) -> None:
     for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL):
         exec(block, {})
-    assert "church" in capsys.readouterr().out
+    assert "breakfast" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("document", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda d: d.name)
