@@ -52,28 +52,26 @@ def test_length_is_bounded_by_the_positions_of_the_model(tiny: Pointer) -> None:
     assert len(found.tokens) + 2 == 64 and found.stopped == "max_length"
 
 
-def test_a_checkpoint_may_bring_its_own_default_preset(checkpoint: Path, tmp_path: Path) -> None:
-    def with_default(preset: dict[str, Any]) -> Pointer:
-        shutil.copytree(checkpoint, tmp_path / "mine", dirs_exist_ok=True)
-        config = json.loads((checkpoint / "config.json").read_text())
-        config["pointer"]["default_preset"] = preset
-        (tmp_path / "mine" / "config.json").write_text(json.dumps(config))
-        return Pointer.from_pretrained(tmp_path / "mine")
+def saying(checkpoint: Path, copy: Path, **section: Any) -> Pointer:
+    """The same checkpoint with more in the `pointer` section of its config."""
+    shutil.copytree(checkpoint, copy)
+    config = json.loads((copy / "config.json").read_text())
+    config["pointer"] |= section
+    (copy / "config.json").write_text(json.dumps(config))
+    return Pointer.from_pretrained(copy)
 
-    quiet = with_default({"noi": [-20.0, 99.0], "start": None})
+
+def test_a_checkpoint_may_bring_its_own_default_preset(checkpoint: Path, tmp_path: Path) -> None:
+    quiet = saying(checkpoint, tmp_path / "mine", default_preset={"noi": [-20.0, 99.0], "start": None})
     assert quiet.calibrated == Preset(noi=(-20.0, 99.0))
     assert len(quiet.generate("rice; back").tokens) == 5  # each gap filled once
     assert InsertionTransformer.start(tmp_path / "mine", Vocabulary.open("english")).config.pointer["default_preset"]
     with pytest.raises(CheckpointError, match=r"Expected a default_preset of eta, .*, found tempo\."):
-        with_default({"noi": [-20.0], "tempo": 3})
+        saying(checkpoint, tmp_path / "other", default_preset={"noi": [-20.0], "tempo": 3})
 
 
 def test_a_checkpoint_says_in_how_many_rounds_it_fills_a_stage(tiny: Pointer, checkpoint: Path, tmp_path: Path) -> None:
-    shutil.copytree(checkpoint, tmp_path / "mine")
-    config = json.loads((checkpoint / "config.json").read_text())
-    config["pointer"]["rounds"] = 2
-    (tmp_path / "mine" / "config.json").write_text(json.dumps(config))
-    found = Pointer.from_pretrained(tmp_path / "mine").generate(LISTS[0])
+    found = saying(checkpoint, tmp_path / "mine", rounds=2).generate(LISTS[0])
     assert found == tiny.generate(LISTS[0], blocks=2) != tiny.generate(LISTS[0])
 
 

@@ -1,5 +1,6 @@
 """The rules of the preset `default`: no words in a row twice, no word beside itself, nothing said too often."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 
@@ -63,13 +64,19 @@ def wanting(vocabulary: Vocabulary, wishes: dict[str, float]) -> Answer:
     return lambda ids, position: logits
 
 
-@pytest.mark.parametrize("mood", HOSTILE)
-@settings(max_examples=16, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-@given(
-    asked=st.lists(st.lists(constraint, min_size=1, max_size=4), min_size=8, max_size=8),
-    options=decodings,
-    seed=st.integers(0, 9),
-)
+def whatever_the_model_says(test: Callable[..., None]) -> Callable[..., None]:
+    """Run a test for every mood of a model, with lists, options and seeds of all kinds."""
+    drawn = given(
+        asked=st.lists(st.lists(constraint, min_size=1, max_size=4), min_size=8, max_size=8),
+        options=decodings,
+        seed=st.integers(0, 9),
+    )(test)
+    slow = [HealthCheck.too_slow, HealthCheck.data_too_large]
+    often = settings(max_examples=16, deadline=None, suppress_health_check=slow)(drawn)
+    return pytest.mark.parametrize("mood", HOSTILE)(often)
+
+
+@whatever_the_model_says
 def test_nothing_is_said_twice_whatever_the_model_says(
     vocabulary: Vocabulary, mood: str, asked: list[list[str]], options: dict[str, object], seed: int
 ) -> None:
@@ -179,13 +186,7 @@ def test_a_contraction_is_not_spelt_on(vocabulary: Vocabulary) -> None:
         assert found.generate("rice; food").tokens == expected
 
 
-@pytest.mark.parametrize("mood", HOSTILE)
-@settings(max_examples=16, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-@given(
-    asked=st.lists(st.lists(constraint, min_size=1, max_size=4), min_size=4, max_size=4),
-    options=decodings,
-    seed=st.integers(0, 9),
-)
+@whatever_the_model_says
 def test_an_apostrophe_and_what_goes_after_it_have_a_word_to_belong_to(
     vocabulary: Vocabulary, mood: str, asked: list[list[str]], options: dict[str, object], seed: int
 ) -> None:

@@ -212,26 +212,27 @@ class Schedule:
             scores[rows] = scores[rows].masked_fill(~self._tensor(self.vocabulary.continues), -torch.inf)
             scores[rows, self.vocabulary.noi] = LAST_RESORT
         if self.preset.contractions:
-            for rows, allowed in self._contractions(gaps):
-                if len(rows):
-                    scores[rows] = scores[rows].masked_fill(~allowed, -torch.inf)
+            for lacking, allowed in self._contractions(gaps):
+                if len(lacking):
+                    rows = self._tensor(lacking)
+                    scores[rows] = scores[rows].masked_fill(~self._tensor(allowed), -torch.inf)
                     scores[rows, self.vocabulary.noi] = LAST_RESORT
         self._ban_spellings(scores, gaps)
         return scores
 
-    def _contractions(self, gaps: Gaps) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    def _contractions(self, gaps: Gaps) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]]:
         """The gaps that lack a part of a contraction, and what may go there: an ending, or the apostrophe."""
         tokens, is_ending = self.vocabulary.tokens, _contracted(self.vocabulary)
         is_apostrophe = _apostrophe(self.vocabulary)
         by_us_left, by_us_right = gaps.inserted
         lacks_ending = np.flatnonzero(is_apostrophe[gaps.left] & by_us_left & ~is_ending[gaps.right])
-        yield self._tensor(lacks_ending), self._tensor(is_ending)
+        yield lacks_ending, is_ending
         lacks_apostrophe = [
             i
             for i in np.flatnonzero(is_ending[gaps.right] & by_us_right)
             if contracts(tokens[gaps.left[i]].removeprefix("##"), tokens[gaps.right[i]])
         ]
-        yield self._tensor(np.array(lacks_apostrophe, np.int64)), self._tensor(is_apostrophe)
+        yield np.array(lacks_apostrophe, np.int64), is_apostrophe
 
     def _ban_spellings(self, scores: torch.Tensor, gaps: Gaps) -> None:
         """A banned word must not come about piece by piece either."""

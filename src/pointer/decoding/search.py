@@ -181,8 +181,9 @@ def _describe(
     at = positions + np.concatenate([[0], ends])[rows]  # where the gaps are in all sequences laid end to end
     is_end = at + 1 == ends[rows]
     left = ids[at]
-    right = np.where(is_end, vocabulary.id("[SEP]"), ids[np.minimum(at + 1, len(ids) - 1)])
-    inserted = owner[at] == INSERTED, ~is_end & (owner[np.minimum(at + 1, len(ids) - 1)] == INSERTED)
+    beyond = np.minimum(at + 1, len(ids) - 1)
+    right = np.where(is_end, vocabulary.id("[SEP]"), ids[beyond])
+    inserted = owner[at] == INSERTED, ~is_end & (owner[beyond] == INSERTED)
     extends = inserted[0] & schedule.extends(left)
     lexicon = schedule.spelling
     is_asked = extends & (bool(schedule.banned) | (lexicon is not None and lexicon.may_be_unfinished[left]))
