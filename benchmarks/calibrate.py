@@ -1,7 +1,7 @@
 """Which adjustments of probabilities write best: candidates for the preset `default`, side by side on validation texts.
 
-    POINTER_DATA=... python benchmarks/calibrate.py --model wiki --corpus wiki --keywords 4 [--lists 200]
-    POINTER_DATA=... python benchmarks/calibrate.py --model reviews --corpus yelp --keywords 7 --only default former
+    POINTER_DATA=... python benchmarks/calibrate.py --model reviews --corpus yelp --keywords 7 [--lists 1000]
+    POINTER_DATA=... python benchmarks/calibrate.py --model news --corpus news --only default longer --rounds 1 2 3
 
 For every candidate: mean length against that of the references, and what `pointer evaluate` measures. Validation texts
 only, never test sets. Dist-2 is given as a share of that of the references. It falls as texts grow in number, and that
@@ -16,51 +16,36 @@ from typing import Any
 from corpora import corpus_file
 
 from pointer.decoding.generator import Pointer
-from pointer.decoding.schedule import PRESETS, Preset
+from pointer.decoding.schedule import ALL_AT_ONCE, PRESETS, Preset
 from pointer.evaluation.metrics import Evaluator
 from pointer.evaluation.outputs import System
 from pointer.evaluation.perplexity import open_judge
 from pointer.prepare.keywords import keywords
 
 DEFAULT = PRESETS["default"]
-FORMER = Preset(noi=(-20.0, -5.0, -2.0, -1.0, 0.0), stop=(-4.0, -2.0, 0.0), repetition_penalty=2.0, distinct=True)
-"""What `default` was before it had rules and penalties for what a text or a language says too often."""
-REST: dict[str, Any] = {"repetition_penalty": 2.0, "distinct": True}
-CANDIDATES = {
+LONGER = (-20.0, -9.0, -9.0, -7.0, -5.0)
+CANDIDATES: dict[str, Preset | None] = {
     "plain": PRESETS["plain"],
     "paper": PRESETS["paper"],
-    "default": DEFAULT,
-    "plain, no doubles": Preset(distinct=True, repetition_penalty=2.0),
-    "-6 -3 -1.5 -0.5": Preset(noi=(-6.0, -3.0, -1.5, -0.5, 0.0), stop=(-2.0, -1.0, 0.0), **REST),
-    "-6 -4 -3 -2 -1": Preset(noi=(-6.0, -4.0, -3.0, -2.0, -1.0, 0.0), stop=(-2.0, -1.0, 0.0), **REST),
-    "-20 -4 -2 -1": Preset(noi=(-20.0, -4.0, -2.0, -1.0, 0.0), stop=(-3.0, -1.0, 0.0), **REST),
-    "-20 -4 -3 -2 -1": Preset(noi=(-20.0, -4.0, -3.0, -2.0, -1.0, 0.0), stop=(-2.0, -1.0, 0.0), **REST),
-    "-20 -6 -3 -1, stop -4 -2": Preset(noi=(-20.0, -6.0, -3.0, -1.0, 0.0), stop=(-4.0, -2.0, 0.0), **REST),
-    "-20 -5 -2 -1, penalty 4": Preset(
-        noi=(-20.0, -5.0, -2.0, -1.0, 0.0), stop=(-3.0, -1.0, 0.0), repetition_penalty=4.0, distinct=True
-    ),
-    "former": FORMER,
-    "no 3-gram twice": replace(FORMER, repeat_ngram=3),
-    "common 0.3": replace(FORMER, repeat_ngram=3, common=(0.3,)),
-    "common 0.6": replace(FORMER, repeat_ngram=3, common=(0.6,)),
-    "common 1 0.6 0.3": replace(FORMER, repeat_ngram=3, common=(1.0, 0.6, 0.3)),
-    "common 0.3, stop penalty 0.3": replace(FORMER, repeat_ngram=3, common=(0.3,), stop_penalty=0.3),
-    "common 0.3, stop penalty 0.7": replace(FORMER, repeat_ngram=3, common=(0.3,), stop_penalty=0.7),
-    "common 0.6 0.6 0.4, stop penalty 0.7": replace(DEFAULT, common=(0.6, 0.6, 0.4), stop_penalty=0.7),
-    "stop -4 -3": replace(DEFAULT, stop=(-4.0, -3.0, 0.0)),
-    "common 0.5, stop penalty 1.5": replace(DEFAULT, stop_penalty=1.5, noi=(-20.0, -6.0, -3.5, -2.5, -1.5)),
-    "common 0.4, stop penalty 2.5": replace(
-        DEFAULT, common=(0.4,), stop_penalty=2.5, noi=(-20.0, -6.0, -4.0, -3.0, -2.0)
-    ),
-    "pieces and marks as they come": replace(DEFAULT, spelling=False, marks=None),
-    "start as the rest": replace(DEFAULT, start=None),
-    "start -20 -3 0": replace(DEFAULT, start=(-20.0, -3.0, 0.0)),
-    "-20 -5.5 -3 -1.5 -0.5": replace(DEFAULT, noi=(-20.0, -5.5, -3.0, -1.5, -0.5)),
-    "-20 -5.5 -3 -1.5 -0.5, stop penalty 1.5": replace(DEFAULT, noi=(-20.0, -5.5, -3.0, -1.5, -0.5), stop_penalty=1.5),
-    "-20 -6 -4 -3 -2": replace(DEFAULT, noi=(-20.0, -6.0, -4.0, -3.0, -2.0)),
-    "common 0.5, stop penalty 0.5": replace(DEFAULT, stop_penalty=0.5),
-    "common 0.3, stop penalty 0.5 (default's offsets)": replace(DEFAULT, common=(0.3,), stop_penalty=0.5),
-    "common 0.7": replace(DEFAULT, common=(0.7,)),
+    # From here to the next comment: step by step to what `default` is for one round.
+    "offsets": Preset(noi=ALL_AT_ONCE.noi, start=ALL_AT_ONCE.start, stop=ALL_AT_ONCE.stop),
+    "offsets, rules": replace(ALL_AT_ONCE, stop_penalty=0.0, common=(0.0,), plausible=0.0),
+    "offsets, rules, stop penalty": replace(ALL_AT_ONCE, common=(0.0,), plausible=0.0),
+    "offsets, rules, stop penalty, common 1": replace(ALL_AT_ONCE, common=(1.0,)),
+    # What the model decodes with if nothing is said, and its neighbours.
+    "default": None,
+    "common 0": replace(DEFAULT, common=(0.0,)),
+    "common 0.5": replace(DEFAULT, common=(0.5,)),
+    "common 1": replace(DEFAULT, common=(1.0,)),
+    "common 1, plausible 0": replace(DEFAULT, common=(1.0,), plausible=0.0),
+    "plausible 0.02": replace(DEFAULT, plausible=0.02),
+    "plausible 0.1": replace(DEFAULT, plausible=0.1),
+    "stop penalty 0.5": replace(DEFAULT, stop_penalty=0.5),
+    "stop penalty 1.5": replace(DEFAULT, stop_penalty=1.5),
+    "longer": replace(DEFAULT, noi=LONGER),
+    "common 2, longer": replace(DEFAULT, common=(2.0,), noi=LONGER),
+    "shorter": replace(DEFAULT, noi=(-20.0, -7.0, -6.0, -4.0, -2.0)),
+    "much shorter": replace(DEFAULT, noi=(-20.0, -6.0, -4.0, -2.0, -1.0)),
 }
 """By what is special about them; see `Preset`."""
 
@@ -89,6 +74,15 @@ def row(pointer: Pointer, evaluator: Evaluator, lists: list[list[str]], **option
     return [f"{value:.2f}" for value in values.values()]
 
 
+def validation(corpus: str, most: int, lists: int) -> tuple[list[list[str]], Evaluator]:
+    """The keywords of the first validation texts of a corpus that have any, and what measures texts against these."""
+    with lzma.open(corpus_file(f"{corpus}/valid"), "rt", encoding="utf-8") as file:
+        lines = [line.strip() for _, line in zip(range(lists), file, strict=False)]
+    asked = [(line, found) for line in lines if (found := keywords(line, most))]
+    references = tuple(line for line, _ in asked)
+    return [found for _, found in asked], Evaluator(references, judge=open_judge(), replications=0)
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -100,21 +94,17 @@ def main() -> None:
     parser.add_argument("--beam", action="store_true", help="beam search as well")
     parser.add_argument("--only", nargs="+", choices=CANDIDATES, default=CANDIDATES, metavar="NAME")
     arguments = parser.parse_args()
-    path = corpus_file(f"{arguments.corpus}/valid")
-    with lzma.open(path, "rt", encoding="utf-8") as file:
-        lines = [line.strip() for _, line in zip(range(arguments.lists), file, strict=False)]
-    asked = [(line, found) for line in lines if (found := keywords(line, arguments.keywords))]
-    evaluator = Evaluator(tuple(line for line, _ in asked), judge=open_judge(), replications=0)
-    lists = [found for _, found in asked]
+    lists, evaluator = validation(arguments.corpus, arguments.keywords, arguments.lists)
     pointer = Pointer.from_pretrained(arguments.model)
-    print(f"{len(asked)} lists, at most {arguments.keywords} keywords, {arguments.corpus}, greedy, {arguments.model}")
+    print(f"{len(lists)} lists, at most {arguments.keywords} keywords, {arguments.corpus}, greedy, {arguments.model}")
     print(f"| preset | {' | '.join(COLUMNS)} |\n|" + "---|" * (len(COLUMNS) + 1))
+    own = pointer.calibrated
     for name in arguments.only:
-        pointer.calibrated = CANDIDATES[name]
+        pointer.calibrated = CANDIDATES[name] or own
         for rounds in arguments.rounds or [pointer.rounds]:
             measured = row(pointer, evaluator, lists, blocks=rounds)
             print(f"| {name}, rounds {rounds} | {' | '.join(measured)} |", flush=True)
-    pointer.calibrated = DEFAULT
+    pointer.calibrated = own
     for rounds in (2, 0) if arguments.beam else ():
         measured = row(pointer, evaluator, lists, decoding="beam", blocks=rounds)
         print(f"| default, beam of 4, rounds {rounds} | {' | '.join(measured)} |", flush=True)

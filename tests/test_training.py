@@ -246,6 +246,7 @@ def test_padding_does_not_change_what_a_gap_is_worth(data: PreparedData) -> None
         ({"closing_share": 0}, "closing_share: expected a number from 0.01 to 1, found 0"),
         ({"keywords": (4, 2)}, "keywords: expected two rising numbers"),
         ({"save_every": 15, "log_every": 10}, "log_every: expected a divisor of save_every"),
+        ({"keep_every": 15, "log_every": 10}, "log_every: expected a divisor of keep_every"),
         ({"steps": None}, "Expected a budget"),
     ],
 )
@@ -353,10 +354,23 @@ def test_a_killed_run_continues_as_if_nothing_had_happened(run: Path, folder: Pa
         time.sleep(0.01)
     running.send_signal(signal.SIGKILL)
     running.wait()
-    (out / ".best.1.partial").mkdir()  # as if it had been killed while saving
+    for name in ("best", "step-8"):
+        (out / f".{name}.1.partial").mkdir()  # as if it had been killed while saving
     train(folder, out, replace(QUICK, dropout=0.1, skeleton="mixed", begun_share=0.5), init="tiny", show=False)
     assert log(out) == log(run)
     assert not list(out.glob(".*"))
+
+
+def test_checkpoints_on_the_way_stay_if_they_are_asked_for(folder: Path, tmp_path: Path) -> None:
+    train(folder, tmp_path / "run", replace(QUICK, keep_every=5, half=True), init="tiny", show=False)
+    kept = [tmp_path / "run" / f"step-{step}" for step in (5, 10)]
+    assert sorted((tmp_path / "run").glob("step-*")) == sorted(kept)
+    lines = {line["step"]: line["tokens"] for line in log(tmp_path / "run")}
+    seen = [InsertionTransformer.from_pretrained(path).config.pointer["tokens_seen"] for path in kept]
+    assert seen == [lines[5], lines[10]]
+    assert all(not (path / STATE).exists() for path in kept)
+    sizes = [(path / "model.safetensors").stat().st_size for path in (kept[0], tmp_path / "run" / "last")]
+    assert sizes[0] < 0.6 * sizes[1], "they are stored in half precision, what is continued is not"
 
 
 def test_a_finished_run_is_not_run_again_but_can_be_given_more(folder: Path, tmp_path: Path) -> None:

@@ -46,6 +46,14 @@ def units_of(tokens: str) -> list[Unit]:
         ("the u . s . team is obama ' s", "The U.S. team is Obama's"),
         ("in l . a . at 9 a . m . , e . g . now", "In L.A. at 9 a.m., e.g. now"),
         ("o ' hara sold m & b at one o ' clock", "O'Hara sold M&B at one o'clock"),
+        # articles
+        ("a early train and an late one", "An early train and a late one"),
+        ("an year , a hour , a heir to a honest man", "A year, an hour, an heir to an honest man"),
+        ("an university , an european , an one - way street", "A university, a european, a one-way street"),
+        ("a unidentified and a unusual but an useful umbrella", "An unidentified and an unusual but a useful umbrella"),
+        ("a 8 - year - old , a 18th , an 180 , a 11 and an 5", "An 8-year-old, an 18th, a 180, an 11 and a 5"),
+        ("an u . s . ship , an nasa ship , a m & b", "A U.S. ship, an NASA ship, an M&B"),
+        ("vitamin a is a - ok", "Vitamin a is a-ok"),
         # apostrophes
         ("it ' s here and they ' re there", "It's here and they're there"),
         ("you don ' t , we ' ll see , he ' d go", "You don't, we'll see, he'd go"),
@@ -92,6 +100,10 @@ def test_inserted_tokens_are_written_as_people_write(tokens: str, text: str) -> 
         ("<iPhone> and <new_york> and <NaSa>", "iPhone and new york and NaSa"),
         ("<i> think <i> do", "I think i do"),
         ("well - <known> and <well> - known", "Well - known and well - known"),
+        (
+            "a <apple> and an <new_house> , <a> hour , an <IBM> , <an> day",
+            "An apple and a new house, a hour, an IBM, an day",
+        ),
         ("<don> ' t , <they> ' re", "Don 't, they 're"),
         ("they <didn> ' t , <Wasn> ' t it ?", "They didn't, Wasn't it?"),
         ("<john> ' s bar and <chefs> ' choice", "John's bar and chefs ' choice"),

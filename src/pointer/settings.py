@@ -80,10 +80,12 @@ class TrainingSettings:
     """Validations without a lower loss before the run stops early."""
     save_every: int = 100
     """Steps between checkpoints, a multiple of `log_every`."""
+    keep_every: int | None = None
+    """Steps between checkpoints that stay, as `OUT/step-N`; left out, none does."""
     log_every: int = 10
     """Steps between lines of the log."""
     half: bool = False
-    """Store the best checkpoint in float16; the last one stays float32, so that it can be continued exactly."""
+    """Store checkpoints in float16; the last one stays float32, so that it can be continued exactly."""
     precision: str = "no"
     """Mixed precision on a GPU: no, fp16, bf16."""
     gradient_checkpointing: bool = False
@@ -99,7 +101,7 @@ class TrainingSettings:
             "positions": (8, math.inf), "epochs": (0, math.inf), "steps": (1, math.inf), "tokens": (1, math.inf),
             "minutes": (0, math.inf), "evaluate_every": (1, math.inf),
             "validation_rows": (1, 8192), "patience": (1, math.inf), "save_every": (1, math.inf),
-            "log_every": (1, math.inf),
+            "keep_every": (1, math.inf), "log_every": (1, math.inf),
         }  # fmt: skip
         for name, (low, high) in ranges.items():
             value = getattr(self, name)
@@ -114,12 +116,12 @@ class TrainingSettings:
                 )
         if not 1 <= self.keywords[0] <= self.keywords[1]:
             raise UsageError(f"keywords: expected two rising numbers, found {self.keywords}.", "For example 1 and 8.")
-        if self.save_every % self.log_every or self.evaluate_every % self.log_every:
-            raise UsageError(
-                f"log_every: expected a divisor of save_every ({self.save_every}) and evaluate_every "
-                f"({self.evaluate_every}), found {self.log_every}.",
-                "Checkpoints are taken where the log is complete.",
-            )
+        for name in ("save_every", "evaluate_every", "keep_every"):
+            if (getattr(self, name) or 0) % self.log_every:
+                raise UsageError(
+                    f"log_every: expected a divisor of {name} ({getattr(self, name)}), found {self.log_every}.",
+                    "Checkpoints are taken where the log is complete.",
+                )
         if all(getattr(self, name) is None for name in BUDGET):
             raise UsageError(f"Expected a budget ({', '.join(BUDGET)}), found none.", "For example: --minutes 30.")
 

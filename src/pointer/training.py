@@ -2,6 +2,7 @@
 
     OUT/last/          the newest checkpoint, with `training.pt`: all that the same command needs to go on exactly
     OUT/best/          the checkpoint with the lowest validation loss
+    OUT/step-N/        what is kept on the way, if anything is
     OUT/metrics.jsonl  a line per logged step and per validation
     OUT/curve.png      both, drawn
     OUT/tensorboard/   the same for TensorBoard, where that is installed
@@ -227,6 +228,8 @@ class _Run:
                 if reason is not None or self.at.step % self.settings.evaluate_every == 0:
                     self._evaluate(bar)
                     reason = reason or self._why_stop()
+                if self.settings.keep_every and self.at.step % self.settings.keep_every == 0:
+                    self._save(f"step-{self.at.step}")
                 if reason is not None or self.at.step % self.settings.save_every == 0:
                     self.at.seconds = self._agreed(time.monotonic() - began)
                     self._save("last")
@@ -362,7 +365,7 @@ class _Run:
                 self.model.files[CURVE] = curve
                 write_whole(self.out / CURVE, curve)
             extras = {STATE: self._state()} if name == "last" else {}
-            dtype = torch.float16 if self.settings.half and name == "best" else torch.float32
+            dtype = torch.float16 if self.settings.half and name != "last" else torch.float32
             self.model.save_pretrained(self.out / name, dtype=dtype, extras=extras)
         self.accelerator.wait_for_everyone()
 
@@ -511,7 +514,7 @@ def tidy(out: Path) -> None:
     """Make the folder of a run, without what a killed process left in it."""
     with full_disk_explained(out):
         out.mkdir(parents=True, exist_ok=True)
-        for name in ("last", "best"):
+        for name in {"last", "best", *(path.name.split(".")[1] for path in out.glob(".step-*"))}:
             recover(out / name)
         remove_partial(out)
 

@@ -33,10 +33,10 @@ def write(units: Sequence[Unit], casing: Mapping[str, Mapping[str, str]]) -> tup
     A constraint comes back as it was given, but for the first letter of an all-lower-case one at a sentence start, and
     nothing is glued to it that makes it another word. `casing` is the table of `Casing.table`; it may be empty.
 
-    >>> words = "i don ' t think well - known chefs cost $ 3 . 5 ,".split()
+    >>> words = "i don ' t think a well - known chef costs $ 3 . 5 ,".split()
     >>> units = [*map(Unit, words), Unit("eBay", 0), *map(Unit, "' s ( old ) boss said .".split())]
     >>> write(units, {})
-    ("I don't think well-known chefs cost $3.5, eBay's (old) boss said.", [(42, 46)])
+    ("I don't think a well-known chef costs $3.5, eBay's (old) boss said.", [(44, 48)])
     """
     bonds = _bonds(units)
     written, spans = "", []
@@ -239,6 +239,7 @@ _RULES: dict[str, Callable[[Sequence[Unit], int], _Bond]] = {
 
 def _recased(units: Sequence[Unit], bonds: Sequence[_Bond], casing: Mapping[str, Mapping[str, str]]) -> list[str]:
     texts = _named(units, bonds, casing)
+    texts = [_article(units, texts, i) if _word(units, i) in {"a", "an"} else text for i, text in enumerate(texts)]
     starting = True
     for i, unit in enumerate(units):
         if not _is_mark(unit):
@@ -293,6 +294,28 @@ def _capitalised(text: str) -> str:
     """With a capital first letter, unless it has capitals of its own or the letter has no plain counterpart."""
     first = text[0].upper()
     return first + text[1:] if text == text.lower() and len(first) == 1 and first.lower() == text[0] else text
+
+
+# Articles. What follows one may have come later, so it is written by what follows it in the end.
+
+_NEVER_AFTER_AN_ARTICLE = re.compile(r"a|am|an|and|are|as|at|i|if|in|into|is|it|its|of|on|or|us")
+"""Before these, `a` is a letter (vitamin a is good), or nothing is to be saved."""
+_SPOKEN_WITH_A_VOWEL = re.compile(r"[aeiou]|hour|honest|honou?r|heir|8|1[18](?!\d\b|\d\d\b)")
+_SPOKEN_WITH_A_CONSONANT = re.compile(r"(one|ones|once)\b|eu|ewe|u(ni(?![dmn])|s[aeu]|t[aeio]|ra|ri|bi)")
+
+
+def _article(units: Sequence[Unit], texts: Sequence[str], i: int) -> str:
+    """The inserted `a` or `an` at `i` as the word after it wants it; unchanged where that is hard to tell."""
+    after = re.match(r"\w+", texts[i + 1]) if i + 1 < len(units) else None
+    if after is None or texts[i] not in {"a", "an"}:
+        return texts[i]
+    word = after[0].lower()
+    if _NEVER_AFTER_AN_ARTICLE.fullmatch(word) or (after[0].isupper() and len(word) > 1):
+        return texts[i]  # who can tell whether NASA is spelt or spoken
+    if len(word) == 1 and word.isalpha():
+        return "an" if word in "aefhilmnorsx" else "a"  # a U.S. ship, an F
+    has_vowel = _SPOKEN_WITH_A_VOWEL.match(word) and not _SPOKEN_WITH_A_CONSONANT.match(word)
+    return "an" if has_vowel else "a"
 
 
 # Abbreviations that a sentence ends with as often as not, or that are words as well.

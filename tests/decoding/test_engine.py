@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scripted import HOSTILE, WORDS, hostile, scripted, small_vocabulary
 
 from pointer.decoding.generator import Generation
+from pointer.decoding.schedule import Preset
 from pointer.errors import CheckpointError, ConstraintError, UsageError
 from pointer.vocabulary import SPECIAL, Vocabulary
 
@@ -101,6 +102,7 @@ CLEAN = {
     ("and",): {0: {"clean": 2.0, "friendly": 1.8}, 1: {"clean": 2.0, "friendly": 1.0}},
     ("clean", "and"): {2: {"clean": -5.0, "friendly": -4.0, "great": -4.5, "[NOI]": -4.2}},
     ("friendly", "and"): {2: {"clean": 8.0}},
+    ("and", "clean"): {0: {"clean": -5.0, "friendly": 8.0}},
 }
 
 
@@ -113,11 +115,25 @@ def test_beam_search_finds_the_filling_that_greedy_misses(vocabulary: Vocabulary
 
 
 def test_a_stage_in_two_rounds_tells_each_gap_what_its_neighbours_got(vocabulary: Vocabulary) -> None:
-    told = {("and",): {0: {"clean": 2.0}, 1: {"clean": 2.0}}, ("clean", "and"): {2: {"friendly": 8.0}}}
+    told = {
+        ("and",): {0: {"clean": 2.0, "great": 1.0}, 1: {"clean": 2.0}},  # the second gap is the surer one
+        ("and", "clean"): {0: {"friendly": 8.0}},
+    }
     pointer = scripted(vocabulary, preferring(vocabulary, told))
     assert pointer.generate(["and"], preset="plain").tokens == ("clean", "and", "clean")
     found = pointer.generate(["and"], preset="plain", blocks=2)
-    assert found.tokens == ("clean", "and", "friendly") and len(found.stages) == 3  # one stage, and no more to say
+    assert found.tokens == ("friendly", "and", "clean") and len(found.stages) == 3  # one stage, and no more to say
+
+
+def test_the_model_itself_says_which_gaps_are_the_surest(vocabulary: Vocabulary) -> None:
+    wishes = {
+        ("food",): {0: {"clean": 2.0, "great": 1.0}, 1: {"the": 2.0}},
+        ("food", "the"): {0: {"friendly": 8.0}},
+        ("clean", "food"): {2: {"music": 8.0}},
+    }
+    pointer = scripted(vocabulary, preferring(vocabulary, wishes), calibrated=Preset(stop=(-4.0,)))
+    found = pointer.generate("food", blocks=2, max_stages=1)
+    assert found.tokens == ("friendly", "food", "the"), "an offset makes a stop word rare, and not the model unsure"
 
 
 def test_a_model_that_was_trained_for_rounds_takes_them_by_default(vocabulary: Vocabulary) -> None:
@@ -269,7 +285,7 @@ def test_a_wrong_option_is_named(vocabulary: Vocabulary, wrong: dict[str, object
 def test_the_default_preset_inserts_no_content_word_twice_in_one_stage(vocabulary: Vocabulary) -> None:
     def eager(ids: list[int], position: int) -> np.ndarray:
         logits = np.full(len(vocabulary), -9.0)
-        logits[[vocabulary.id("food"), vocabulary.id("music")]] = 9.0 + position, 5.0
+        logits[[vocabulary.id("food"), vocabulary.id("music")]] = 9.0 + position, 8.0
         return logits
 
     pointer = scripted(vocabulary, eager)

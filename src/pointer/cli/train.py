@@ -44,8 +44,11 @@ def train(
     evaluate_every: Annotated[int | None, typer.Option(help="Steps between validations.")] = None,
     validation_rows: Annotated[int | None, typer.Option(help="Texts to validate on.")] = None,
     save_every: Annotated[int | None, typer.Option(help="Steps between checkpoints.")] = None,
+    keep_every: Annotated[int | None, typer.Option(help="Steps between checkpoints that stay.")] = None,
     log_every: Annotated[int | None, typer.Option(help="Steps between lines of metrics.jsonl.")] = None,
-    half: Annotated[bool | None, typer.Option("--half", help="Store the best checkpoint in float16.")] = None,
+    half: Annotated[
+        bool | None, typer.Option("--half", help="Store checkpoints, but for the last, in float16.")
+    ] = None,
     precision: Annotated[str | None, typer.Option(help="Mixed precision on a GPU: no, fp16, bf16.")] = None,
     gradient_checkpointing: Annotated[
         bool | None, typer.Option("--gradient-checkpointing", help="Less memory, more time.")

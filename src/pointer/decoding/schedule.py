@@ -26,6 +26,7 @@ LARGEST_LOGIT = 1e4
 LAST_RESORT = -1e9
 """The score of `[NOI]` where something else should go in, if there is anything."""
 SENTENCE_MARKS = ".,!?;:"
+ARTICLES = frozenset(["a", "an", "the"])
 RAREST = math.log(1000)
 """Words in fewer than one text of a thousand are all as rare as each other: the rarest are names and misspellings."""
 
@@ -52,6 +53,8 @@ class Preset:
     The likeliest word of a gap is often one that would be likely anywhere. At 1 the choice is by mutual information:
     what makes a word likelier *here* than in any text.
     """
+    plausible: float = 0.0
+    """What is less likely than this share of the likeliest word of a gap does not go in, rare as it may be."""
     repetition_penalty: float = 0.0
     """Taken off the log-probability of a word, not a stop word, that is already in the text."""
     stop_penalty: float = 0.0
@@ -61,7 +64,8 @@ class Preset:
     people do.
     """
     distinct: bool = False
-    """No word beside itself, no sentence mark beside another, no content word twice in one stage.
+    """No word beside itself, no article or sentence mark beside another, no such mark at the start, no content word
+    twice in one stage.
 
     Gaps of a stage do not know of each other; without this rule they often want the same word.
     """
@@ -71,6 +75,8 @@ class Preset:
     """A word comes about piece by piece only if the training texts have it, and is not left half spelt."""
     contractions: bool = False
     """An apostrophe belongs to a contraction or a possessive, and `ve` and `ll` belong to an apostrophe."""
+    hyphens: bool = False
+    """A hyphen goes between inserted words only: nothing is glued to a constraint, so it would stand there alone."""
     marks: str | None = None
     """The only marks that are inserted; left out, all are.
 
@@ -83,19 +89,24 @@ PRESETS = {
     "paper": Preset(eta=(0.5, 0.5)),
     "default": Preset(
         # Chosen on validation texts, so that texts get as long as people's; docs/decoding.md has what was tried.
-        noi=(-20.0, -6.0, -3.5, -2.0, -1.0),
+        noi=(-20.0, -8.0, -8.0, -6.0, -4.0),
         start=(-20.0, -6.0, -1.0, 0.0),
         stop=(-4.0, -2.0, 0.0),
-        common=(0.5,),
+        common=(1.5,),
+        plausible=0.05,
         repetition_penalty=2.0,
         stop_penalty=1.0,
         distinct=True,
         repeat_ngram=3,
         spelling=True,
         contractions=True,
+        hyphens=True,
         marks=".,!?;:'-&$%/",
     ),
 }
+
+ALL_AT_ONCE = replace(PRESETS["default"], noi=(-20.0, -6.0, -3.5, -2.0, -1.0))
+"""`default` for stages that are filled in one round: a gap whose neighbours are open asks for more."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +144,9 @@ class Schedule:
         self.vocabulary = vocabulary
         self.device = device
         self.lexicon = lexicon
-        preset = (calibrated if options.preset == "default" else None) or PRESETS[options.preset]
+        preset = PRESETS[options.preset]
+        if options.preset == "default":
+            preset = calibrated or (ALL_AT_ONCE if options.blocks == 1 else preset)
         if options.repetition_penalty is not None:
             preset = replace(preset, repetition_penalty=options.repetition_penalty)
         self.preset = preset
@@ -160,19 +173,18 @@ class Schedule:
             adjusted = torch.log_softmax(torch.where(self._damped, logits * eta[:, None], logits), -1)
         kind = np.where(gaps.left == self.vocabulary.id("[CLS]"), 2, gaps.extends)
         rows = np.minimum(gaps.stage, len(self._offsets) // 3 - 1) * 3 + kind
-        return own, self._banned(adjusted + self._offsets[self._tensor(rows)], gaps)
+        scores = self._banned(adjusted + self._offsets[self._tensor(rows)], gaps)
+        return own, self._specific(scores, gaps)
 
     @cached_property
     def _offsets(self) -> torch.Tensor:
         """What is added to every entry, `3S V`: for each stage a row for gaps without `##` pieces, one for those with
         them, and one for the gap before the first word.
         """
-        by_stage = (self.preset.noi, self.preset.start or self.preset.noi, self.preset.stop, self.preset.common)
+        by_stage = (self.preset.noi, self.preset.start or self.preset.noi, self.preset.stop)
         stages = np.arange(max(map(len, by_stage)))
-        noi, start, stop, common = (self._tensor(_at(values, stages)) for values in by_stage)
+        noi, start, stop = (self._tensor(_at(values, stages)) for values in by_stage)
         offsets = stop[:, None] * self._function_words  # S V
-        if self.lexicon is not None:
-            offsets -= common[:, None] * self._commonness
         offsets[:, self.vocabulary.noi] += self.noi_offset + noi
         offsets[:, self._never] = -torch.inf
         whole_words = offsets.masked_fill(self._tensor(self.vocabulary.continues), -torch.inf)
@@ -182,6 +194,24 @@ class Schedule:
 
     def _tensor(self, values: npt.ArrayLike) -> torch.Tensor:
         return torch.as_tensor(np.asarray(values), device=self.device)
+
+    def _specific(self, scores: torch.Tensor, gaps: Gaps) -> torch.Tensor:
+        """Of the words that are plausible in a gap, favour those that are not plausible everywhere."""
+        if self.preset.plausible:
+            nothing = scores[:, self.vocabulary.noi].clone()
+            scores[:, self.vocabulary.noi] = -torch.inf  # its offsets are about the length of a text, not about words
+            least = scores.amax(-1, keepdim=True) + math.log(self.preset.plausible)
+            scores = scores.masked_fill(scores < least, -torch.inf)
+            scores[:, self.vocabulary.noi] = nothing
+        if self.lexicon is not None and any(self.preset.common):
+            stages = np.minimum(gaps.stage, len(self.preset.common) - 1)
+            scores = scores - self._too_common[self._tensor(stages)]
+        return scores
+
+    @cached_property
+    def _too_common(self) -> torch.Tensor:
+        """What is taken off every entry for its frequency, by stage, `S V`."""
+        return self._tensor(np.array(self.preset.common, np.float32))[:, None] * self._commonness
 
     def penalise(self, scores: torch.Tensor, gaps: Gaps, texts: list[npt.NDArray[np.int64]]) -> torch.Tensor:
         """Take the penalties off the words that each text already has."""
@@ -206,11 +236,14 @@ class Schedule:
             rows = torch.arange(len(scores), device=self.device)
             for beside in (self._tensor(gaps.left), self._tensor(gaps.right)):
                 scores[rows, beside] = -torch.inf
-                scores[rows[self._is_mark[beside]][:, None], self._marks] = -torch.inf
+                scores[rows[self._bars_marks[beside]][:, None], self._marks] = -torch.inf
         if gaps.unfinished.any():
             rows = self._tensor(gaps.unfinished.nonzero()[0])
             scores[rows] = scores[rows].masked_fill(~self._tensor(self.vocabulary.continues), -torch.inf)
             scores[rows, self.vocabulary.noi] = LAST_RESORT
+        if self.preset.hyphens:
+            by_us = gaps.inserted[0] & gaps.inserted[1]
+            scores[self._tensor(~by_us), self.vocabulary.id("-")] = -torch.inf
         if self.preset.contractions:
             for lacking, allowed in self._contractions(gaps):
                 if len(lacking):
@@ -280,8 +313,10 @@ class Schedule:
         id_of = self.vocabulary.tokenizer.token_to_id
         if self.spelling is not None and not self.spelling.is_spelt(word) and id_of(word) is None:
             return True
-        if self.preset.distinct and word in (words[place - 1], *words[place + 1 : place + 2]):
-            return True
+        if self.preset.distinct:
+            same = ARTICLES if word in ARTICLES else {word}
+            if not same.isdisjoint((words[place - 1], *words[place + 1 : place + 2])):
+                return True
         if self.preset.contractions and breaks_contraction(words, place, asked):
             return True
         size = self.preset.repeat_ngram
@@ -321,8 +356,11 @@ class Schedule:
         return damped
 
     @cached_property
-    def _is_mark(self) -> torch.Tensor:
-        return self._tensor(_sentence_marks(self.vocabulary))
+    def _bars_marks(self) -> torch.Tensor:
+        """Is an entry one that no sentence mark goes beside: another, or the start of the text?"""
+        bars = self._tensor(_sentence_marks(self.vocabulary)).clone()
+        bars[self.vocabulary.id("[CLS]")] = True
+        return bars
 
     @cached_property
     def _marks(self) -> torch.Tensor:
