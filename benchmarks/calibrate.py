@@ -34,6 +34,7 @@ CANDIDATES: dict[str, Preset | None] = {
     "offsets, rules, stop penalty, common 1": replace(ALL_AT_ONCE, common=(1.0,)),
     # What the model decodes with if nothing is said, and its neighbours.
     "default": None,
+    "default of the package": DEFAULT,
     "common 0": replace(DEFAULT, common=(0.0,)),
     "common 0.5": replace(DEFAULT, common=(0.5,)),
     "common 1": replace(DEFAULT, common=(1.0,)),

@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from conftest import Run
 from pointer import InsertionTransformer, Pointer, Vocabulary
 from pointer.decoding.bulk import Asked, generate_lines
 from pointer.decoding.options import Options
-from pointer.decoding.schedule import Preset
+from pointer.decoding.schedule import PRESETS
 from pointer.errors import CheckpointError
 from pointer.model import convert_released
 
@@ -63,7 +64,7 @@ def saying(checkpoint: Path, copy: Path, **section: Any) -> Pointer:
 
 def test_a_checkpoint_may_bring_its_own_default_preset(checkpoint: Path, tmp_path: Path) -> None:
     quiet = saying(checkpoint, tmp_path / "mine", default_preset={"noi": [-20.0, 99.0], "start": None})
-    assert quiet.calibrated == Preset(noi=(-20.0, 99.0))
+    assert quiet.calibrated == replace(PRESETS["default"], noi=(-20.0, 99.0), start=None)
     assert len(quiet.generate("rice; back").tokens) == 5  # each gap filled once
     assert InsertionTransformer.start(tmp_path / "mine", Vocabulary.open("english")).config.pointer["default_preset"]
     with pytest.raises(CheckpointError, match=r"Expected a default_preset of eta, .*, found tempo\."):

@@ -18,7 +18,7 @@ from pointer.decoding.engine import Engine, Growth, Stage
 from pointer.decoding.lexicon import Lexicon
 from pointer.decoding.options import Options
 from pointer.decoding.released import LENGTH, decode_released, released_text
-from pointer.decoding.schedule import Preset, Schedule
+from pointer.decoding.schedule import PRESETS, Preset, Schedule
 from pointer.decoding.search import Predict, Text
 from pointer.errors import CheckpointError, UsageError
 from pointer.model import InsertionTransformer
@@ -329,10 +329,10 @@ def _words(generation: Generation) -> int:
 
 
 def _preset(given: Mapping[str, Any], name: str) -> Preset:
-    """The preset that a checkpoint brings along, from its config."""
+    """What a checkpoint decodes with: `default`, but for the fields that its config gives."""
     values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
     try:
-        return Preset(**values)
+        return replace(PRESETS["default"], **values)
     except TypeError as error:
         known = [field.name for field in fields(Preset)]
         unknown = [key for key in given if key not in known]

@@ -26,6 +26,7 @@ _HOSTS = {
 }
 CONTRACTIONS = {ending: frozenset(hosts.split()) for ending, hosts in _HOSTS.items()}
 """What English puts after an apostrophe, and the function words that it follows. `s` follows other words as well."""
+_TAKE_ENDINGS = frozenset.union(*CONTRACTIONS.values())
 MOST_PIECES = 5
 """Words of more pieces are strings of letters rather than words; they count as known, but not as begun."""
 
@@ -85,12 +86,18 @@ def contracts(word: str, ending: str) -> bool:
 def is_contracted(words: Sequence[str], place: int) -> bool:
     """Has what stands at `place` the word that it belongs to, if it is an apostrophe or goes after one?
 
+    An apostrophe may wait for its ending after a word that is known to take one. Elsewhere the ending comes first: an
+    apostrophe after any other word is as often half a quotation.
+
     >>> is_contracted(["i", "don", "'", "t"], 3), is_contracted(["i", "'", "t"], 2), is_contracted(["we", "ll"], 1)
     (True, False, True)
+    >>> [is_contracted(words, 1) for words in (["it", "'", "good"], ["chef", "'", "s"], ["chef", "'", "is"])]
+    [True, True, False]
     """
     word = words[place]
     if word == "'":
-        return words[place - 1][-1:].isalnum()
+        before, after = words[place - 1], words[place + 1] if place + 1 < len(words) else ""
+        return contracts(before, after) if after in CONTRACTIONS else before in _TAKE_ENDINGS
     if word not in CONTRACTIONS or (len(word) == 1 and "." in (words[place - 1], *words[place + 1 : place + 2])):
         return True  # the letters of U.S. and a.m. are no endings
     return contracts(words[place - 2 if words[place - 1] == "'" else place - 1], word)

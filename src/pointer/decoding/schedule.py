@@ -105,8 +105,8 @@ PRESETS = {
     ),
 }
 
-ALL_AT_ONCE = replace(PRESETS["default"], noi=(-20.0, -6.0, -3.5, -2.0, -1.0))
-"""`default` for stages that are filled in one round: a gap whose neighbours are open asks for more."""
+ALL_AT_ONCE = replace(PRESETS["default"], noi=(-20.0, -6.0, -3.5, -2.0, -1.0), common=(0.5,))
+"""`default` for stages that are filled in one round: a gap whose neighbours are open asks for more, and knows less."""
 
 
 @dataclass(frozen=True)
