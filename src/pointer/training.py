@@ -514,7 +514,7 @@ def tidy(out: Path) -> None:
     """Make the folder of a run, without what a killed process left in it."""
     with full_disk_explained(out):
         out.mkdir(parents=True, exist_ok=True)
-        for name in {"last", "best", *(path.name.split(".")[1] for path in out.glob(".step-*"))}:
+        for name in {path.name.split(".")[1] for path in out.glob(".*")}:
             recover(out / name)
         remove_partial(out)
 

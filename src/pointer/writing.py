@@ -239,7 +239,7 @@ _RULES: dict[str, Callable[[Sequence[Unit], int], _Bond]] = {
 
 def _recased(units: Sequence[Unit], bonds: Sequence[_Bond], casing: Mapping[str, Mapping[str, str]]) -> list[str]:
     texts = _named(units, bonds, casing)
-    texts = [_article(units, texts, i) if _word(units, i) in {"a", "an"} else text for i, text in enumerate(texts)]
+    texts = [_article(texts, i) if text in {"a", "an"} and _word(units, i) else text for i, text in enumerate(texts)]
     starting = True
     for i, unit in enumerate(units):
         if not _is_mark(unit):
@@ -304,10 +304,10 @@ _SPOKEN_WITH_A_VOWEL = re.compile(r"[aeiou]|hour|honest|honou?r|heir|8|1[18](?!\
 _SPOKEN_WITH_A_CONSONANT = re.compile(r"(one|ones|once)\b|eu|ewe|u(ni(?![dmn])|s[aeu]|t[aeio]|ra|ri|bi)")
 
 
-def _article(units: Sequence[Unit], texts: Sequence[str], i: int) -> str:
+def _article(texts: Sequence[str], i: int) -> str:
     """The inserted `a` or `an` at `i` as the word after it wants it; unchanged where that is hard to tell."""
-    after = re.match(r"\w+", texts[i + 1]) if i + 1 < len(units) else None
-    if after is None or texts[i] not in {"a", "an"}:
+    after = re.match(r"\w+", texts[i + 1]) if i + 1 < len(texts) else None
+    if after is None:
         return texts[i]
     word = after[0].lower()
     if _NEVER_AFTER_AN_ARTICLE.fullmatch(word) or (after[0].isupper() and len(word) > 1):

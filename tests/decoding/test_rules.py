@@ -1,6 +1,6 @@
 """The rules of the preset `default`: no words in a row twice, no word beside itself, nothing said too often."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -63,6 +63,18 @@ def wanting(vocabulary: Vocabulary, wishes: dict[str, float]) -> Answer:
     logits = np.full(len(vocabulary), -9.0)
     logits[[vocabulary.id(token) for token in wishes]] = list(wishes.values())
     return lambda ids, position: logits
+
+
+def fond(vocabulary: Vocabulary, answer: Answer, tokens: Sequence[str], how_much: float) -> Answer:
+    """The same model, but that it likes some tokens better."""
+    liked = [vocabulary.id(token) for token in tokens]
+
+    def fonder(ids: list[int], position: int) -> np.ndarray:
+        logits = answer(ids, position).copy()
+        logits[liked] += how_much
+        return logits
+
+    return fonder
 
 
 def whatever_the_model_says(test: Callable[..., None]) -> Callable[..., None]:
@@ -231,15 +243,8 @@ def test_a_contraction_is_not_spelt_on(vocabulary: Vocabulary) -> None:
 def test_an_apostrophe_and_what_goes_after_it_have_a_word_to_belong_to(
     vocabulary: Vocabulary, mood: str, asked: list[list[str]], options: dict[str, object], seed: int
 ) -> None:
-    answer = hostile(vocabulary, mood, seed)
-    parts = [vocabulary.id(token) for token in ("'", "ve", "s", "t", "i", "don")]
-
-    def fond(ids: list[int], position: int) -> np.ndarray:
-        logits = answer(ids, position).copy()
-        logits[parts] += 4.0
-        return logits
-
-    pointer = scripted(vocabulary, fond, calibrated=RULES)
+    answer = fond(vocabulary, hostile(vocabulary, mood, seed), ("'", "ve", "s", "t", "i", "don"), 4.0)
+    pointer = scripted(vocabulary, answer, calibrated=RULES)
     for [generation, *_] in pointer.generate_many(asked, **options, max_length=30, max_stages=6):
         said = [("[CLS]", True), *words(generation)]
         for i, (_, was_asked) in enumerate(said):
@@ -264,14 +269,7 @@ def test_a_contraction_is_made_whole_whichever_part_comes_first(
 def test_a_hyphen_stands_between_words_that_it_can_join(
     vocabulary: Vocabulary, mood: str, asked: list[list[str]], options: dict[str, object], seed: int
 ) -> None:
-    answer = hostile(vocabulary, mood, seed)
-
-    def fond(ids: list[int], position: int) -> np.ndarray:
-        logits = answer(ids, position).copy()
-        logits[vocabulary.id("-")] += 9.0
-        return logits
-
-    pointer = scripted(vocabulary, fond, calibrated=RULES)
+    pointer = scripted(vocabulary, fond(vocabulary, hostile(vocabulary, mood, seed), "-", 9.0), calibrated=RULES)
     for [generation, *_] in pointer.generate_many(asked, **options, max_length=30, max_stages=6):
         said = [("[CLS]", True), *words(generation), ("[SEP]", True)]
         for before, (word, was_asked), after in zip(said, said[1:], said[2:], strict=False):

@@ -72,7 +72,7 @@ def fill(
         answers = _ask(predict, partial, schedule, options, name)
         for i in asked:
             mine = [next(answers) for _ in beams[i]]
-            now = [0] if one_by_one else mine[0].surest(math.ceil(len(left[i]) / (rounds - turn)))
+            now = mine[0].surest(math.ceil(len(left[i]) / (rounds - turn)))
             gaps, chosen = [left[i][k] for k in now], [candidates.at(now) for candidates in mine]
             beams[i] = _extended(texts[i].tokens, beams[i], gaps, chosen, schedule, _width(options))
             left[i] = [gap for gap in left[i] if gap not in gaps]
