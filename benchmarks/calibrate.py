@@ -16,37 +16,49 @@ from typing import Any
 from corpora import corpus_file
 
 from pointer.decoding.generator import Pointer
-from pointer.decoding.schedule import ALL_AT_ONCE, PRESETS, Preset
+from pointer.decoding.schedule import LATE, LATE_AT_ONCE, PRESETS, Preset
 from pointer.evaluation.metrics import Evaluator
 from pointer.evaluation.outputs import System
 from pointer.evaluation.perplexity import open_judge
 from pointer.prepare.keywords import keywords
 
-DEFAULT = PRESETS["default"]
-LONGER = (-20.0, -9.0, -9.0, -7.0, -5.0)
+DEFAULT = replace(PRESETS["default"], calibration=False)
+WAITING = replace(LATE, calibration=False)
+AT_ONCE = replace(LATE_AT_ONCE, calibration=False)
 CANDIDATES: dict[str, Preset | None] = {
     "plain": PRESETS["plain"],
     "paper": PRESETS["paper"],
     # From here to the next comment: step by step to what `default` is for one round.
-    "offsets": Preset(noi=ALL_AT_ONCE.noi, start=ALL_AT_ONCE.start, stop=ALL_AT_ONCE.stop),
-    "offsets, rules": replace(ALL_AT_ONCE, stop_penalty=0.0, common=(0.0,), plausible=0.0),
-    "offsets, rules, stop penalty": replace(ALL_AT_ONCE, common=(0.0,), plausible=0.0),
-    "offsets, rules, stop penalty, common 1": replace(ALL_AT_ONCE, common=(1.0,)),
-    # What the model decodes with if nothing is said, and its neighbours.
+    "offsets": Preset(noi=AT_ONCE.noi, start=AT_ONCE.start, stop=AT_ONCE.stop),
+    "offsets, rules": replace(AT_ONCE, stop_penalty=0.0, common=(0.0,), plausible=0.0),
+    "offsets, rules, stop penalty": replace(AT_ONCE, common=(0.0,), plausible=0.0),
+    "offsets, rules, stop penalty, common 1": replace(AT_ONCE, common=(1.0,)),
+    # The same for two rounds, and its neighbours: for models of the paper's schedule.
+    "late": WAITING,
+    "late, common 0": replace(WAITING, common=(0.0,)),
+    "late, common 0.5": replace(WAITING, common=(0.5,)),
+    "late, common 1": replace(WAITING, common=(1.0,)),
+    "late, common 1, plausible 0": replace(WAITING, common=(1.0,), plausible=0.0),
+    "late, plausible 0.02": replace(WAITING, plausible=0.02),
+    "late, plausible 0.1": replace(WAITING, plausible=0.1),
+    "late, common 2, longer": replace(WAITING, common=(2.0,), noi=(-20.0, -9.0, -9.0, -7.0, -5.0)),
+    "late, shorter": replace(WAITING, noi=(-20.0, -7.0, -6.0, -4.0, -2.0)),
+    "late, much shorter": replace(WAITING, noi=(-20.0, -6.0, -4.0, -2.0, -1.0)),
+    # What the model decodes with if nothing is said; uncalibrated, and its neighbours: for the schedule `eager`.
     "default": None,
-    "default of the package": DEFAULT,
+    "uncalibrated": DEFAULT,
+    "[NOI] as it is": replace(DEFAULT, noi=(0.0,)),
+    "[NOI] against the best word": replace(DEFAULT, gap_first=False, noi=(-5.0,)),
+    "stop words at any stage": replace(DEFAULT, stop=(0.0,)),
+    "stop words from the third stage": replace(DEFAULT, stop=(-20.0, -20.0, 0.0)),
     "common 0": replace(DEFAULT, common=(0.0,)),
     "common 0.5": replace(DEFAULT, common=(0.5,)),
     "common 1": replace(DEFAULT, common=(1.0,)),
-    "common 1, plausible 0": replace(DEFAULT, common=(1.0,), plausible=0.0),
-    "plausible 0.02": replace(DEFAULT, plausible=0.02),
+    "plausible 0.03": replace(DEFAULT, plausible=0.03),
     "plausible 0.1": replace(DEFAULT, plausible=0.1),
-    "stop penalty 0.5": replace(DEFAULT, stop_penalty=0.5),
-    "stop penalty 1.5": replace(DEFAULT, stop_penalty=1.5),
-    "longer": replace(DEFAULT, noi=LONGER),
-    "common 2, longer": replace(DEFAULT, common=(2.0,), noi=LONGER),
-    "shorter": replace(DEFAULT, noi=(-20.0, -7.0, -6.0, -4.0, -2.0)),
-    "much shorter": replace(DEFAULT, noi=(-20.0, -6.0, -4.0, -2.0, -1.0)),
+    "plausible 0.2": replace(DEFAULT, plausible=0.2),
+    "[NOI] aside at first": replace(DEFAULT, noi=(-5.0, -4.0, -2.0, -1.0, 0.0)),
+    "[NOI] aside at last": replace(DEFAULT, noi=(-0.5, -1.5, -2.5, -3.0)),
 }
 """By what is special about them; see `Preset`."""
 
@@ -92,6 +104,7 @@ def main() -> None:
     parser.add_argument("--keywords", type=int, default=4)
     parser.add_argument("--lists", type=int, default=200)
     parser.add_argument("--rounds", type=int, nargs="+", help="that fill a stage; left out, the model's own number")
+    parser.add_argument("--noi-offset", type=float, default=0.0, help="makes texts longer (below 0) or shorter")
     parser.add_argument("--beam", action="store_true", help="beam search as well")
     parser.add_argument("--only", nargs="+", choices=CANDIDATES, default=CANDIDATES, metavar="NAME")
     arguments = parser.parse_args()
@@ -103,7 +116,7 @@ def main() -> None:
     for name in arguments.only:
         pointer.calibrated = CANDIDATES[name] or own
         for rounds in arguments.rounds or [pointer.rounds]:
-            measured = row(pointer, evaluator, lists, blocks=rounds)
+            measured = row(pointer, evaluator, lists, blocks=rounds, noi_offset=arguments.noi_offset)
             print(f"| {name}, rounds {rounds} | {' | '.join(measured)} |", flush=True)
     pointer.calibrated = own
     for rounds in (2, 0) if arguments.beam else ():

@@ -27,10 +27,8 @@ from corpora import corpus_file
 from transformers import BertConfig
 
 from pointer.decoding.constraints import INSERTED, Locks, first_stage, open_gaps
-from pointer.decoding.engine import Engine
 from pointer.decoding.generator import Generation, Pointer, predictor
 from pointer.decoding.options import Options
-from pointer.decoding.schedule import Schedule
 from pointer.decoding.search import Predict, fill
 from pointer.model import InsertionTransformer
 from pointer.prepare.keywords import keywords
@@ -277,15 +275,13 @@ def count_flips(pointer: Pointer, lists: list[list[str]]) -> None:
 def margin(pointer: Pointer, one: Generation, other: Generation) -> tuple[float, bool]:
     """By how much the first stage that differs won in adjusted log-probability, and whether the other came second."""
     first = next(i for i, (a, b) in enumerate(itertools.zip_longest(one.stages, other.stages)) if a != b)
-    options = Options()
-    schedule = Schedule(pointer.vocabulary, options, pointer.device, pointer.calibrated, pointer.lexicon)
-    engine = Engine(pointer.predict, schedule, options, pointer.end, pointer.longest, pointer.name)
+    engine = pointer.engine(Options())
     growth = engine.start(one.constraints)
     for [pool] in itertools.islice(engine.run([growth]), first - 1):
         growth = pool[0]
     # Gaps of one block do not know of each other, so the two best fillings differ in the gap that is nearest to a tie.
     two = Options(decoding="beam", width=2, blocks=1)
-    [[best, second]] = fill(pointer.predict, [growth.text], schedule, two, pointer.name)
+    [[best, second]] = fill(pointer.predict, [growth.text], engine.schedule, two, pointer.name)
     shown = {
         tuple(pointer.vocabulary.tokens[i] for i in growth.text.tokens.filled(way.tokens)[0].ids[1:-1])
         for way in (best, second)

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # What the start, the stages and the size of a model are worth, for equal tokens: ablations.sh reviews|news [OUT]
-# Trains on the same texts for TOKENS=1000000 each, one seed, and scores what they write from the keywords of the test texts:
+# Trains on the same texts for TOKENS=1000000 each, one seed, holds each to the words and the length of people's texts, and
+# scores what they write from the keywords of the test texts:
 #   wiki         from the embedded model wiki, like the embedded models of the package
 #   no-wiki      from all-MiniLM-L6-v2 itself
-#   interleaved  from there too, but stages take out every second word, and not the least important ones
+#   late         from there too, but on the paper's schedule
+#   interleaved  from there too, but a gap gets the token in its middle, and not the most important one
 #   mini         from scratch, 4 x 256
 # Needs POINTER_DATA (the corpora) and MINILM (the folder of all-MiniLM-L6-v2). Goes on where it was interrupted.
 set -euo pipefail
@@ -18,13 +20,18 @@ mkdir -p "$out"
 pointer keywords "$out/references.txt" --max "$most" --separator "; " > "$out/keys.txt"
 
 systems=()
-try() { # NAME DATA START
-  pointer train "$2" --init "$3" --validation "$runs/$name-valid" --tokens "$tokens" --about "$about" --out "$runs/$name-ablation-$1"
-  pointer generate --model "$runs/$name-ablation-$1" -f "$out/keys.txt" -o "$out/$1.jsonl"
-  systems+=("$1=$out/$1.jsonl")
+try() { # NAME DATA START SETTING...
+  local as=$1 data=$2 start=$3 run=$runs/$name-ablation-$1
+  shift 3
+  pointer train "$data" --init "$start" --validation "$runs/$name-valid" --tokens "$tokens" --about "$about" --out "$run" "$@"
+  [ -f "$run/best/calibration.json.gz" ] ||
+    like | pointer calibrate "$run" - --keywords "$most" --length "$share" --lists "${LISTS:-300}" --passes 2
+  pointer generate --model "$run" -f "$out/keys.txt" -o "$out/$as.jsonl"
+  systems+=("$as=$out/$as.jsonl")
 }
-try wiki "$runs/$name-data" wiki
 try no-wiki "$runs/$name-data" "$MINILM"
+try late "$runs/$name-data" "$MINILM" --schedule paper
 try interleaved "$runs/$name-interleaved-data" "$MINILM"
 try mini "$runs/$name-data" mini
+try wiki "$runs/$name-data" wiki
 pointer compare "${systems[@]}" --references "$out/references.txt" --title "$name, $tokens tokens each" --markdown

@@ -21,6 +21,7 @@ run=$runs/$name-from-$seen
 # The seed too: each run reads the texts in another order, or all would read the same first texts.
 pointer train "$runs/$name-data" --init "$init" --validation "$runs/$name-valid" --half --seed "$seen" \
   --about "$about $origin" --out "$run" "$@"
+like | pointer calibrate "$run" - --keywords "$most" --length "$share"
 rm -rf "${package:?}/$name"
 mkdir -p "$package"
 cp -r "$run/best" "$package/$name"

@@ -14,7 +14,7 @@ SENTENCE = "My sources have suggested the company sees no reason to change its t
 def test_help_names_every_command_and_imports_nothing_heavy(pointer: Run) -> None:
     done = pointer("--help")
     assert done.returncode == 0
-    assert all(command in done.stdout for command in ("prepare", "explain", "keywords", "vocabulary", "info"))
+    assert all(command in done.stdout for command in ("prepare", "train", "calibrate", "generate", "info"))
     program = (
         "import sys, pointer.cli; "
         "print({'torch', 'transformers', 'numpy', 'yake', 'pyarrow', 'nltk'} & set(sys.modules) or 'light')"
@@ -107,6 +107,7 @@ def test_many_bad_lines_are_summed_up(pointer: Run) -> None:
         (["explain", ""], 2, "text: expected 1 to 510 tokens, found 0"),
         (["explain", "word " * 600], 2, "found 600"),
         (["explain", SENTENCE, "--from", str(SAMPLE.parent)], 1, "found neither in"),
+        (["calibrate", "wiki", str(SAMPLE)], 2, "Copy an embedded model to change it"),
         (["keywords", SENTENCE, "--max", "0"], 2, "max: expected a number from 1 to 16"),
     ],
 )

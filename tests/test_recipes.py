@@ -47,6 +47,6 @@ def test_one_command_prints_quality_and_speed_of_every_system(tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_one_command_prints_what_start_stages_and_size_are_worth(tmp_path: Path) -> None:
-    text = printed("ablations.sh", tmp_path, TOKENS="2000", MINILM=str(embedded_folder("wiki")))
+    text = printed("ablations.sh", tmp_path, TOKENS="2000", LISTS="4", MINILM=str(embedded_folder("wiki")))
     assert "**reviews, 2000 tokens each**" in text
-    assert all(f"| {name} |" in text for name in ("wiki", "no-wiki", "interleaved", "mini"))
+    assert all(f"| {name} |" in text for name in ("wiki", "no-wiki", "late", "interleaved", "mini"))

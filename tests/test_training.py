@@ -29,7 +29,7 @@ from pointer.objective import GapLoss, gap_logits, stage_counts, stage_metrics
 from pointer.prepare.corpus import Corpus
 from pointer.prepare.shards import Preparation, PreparedData, Rows, prepare
 from pointer.prepare.stages import schedule, stage_pairs
-from pointer.settings import TrainingSettings
+from pointer.settings import SCHEDULES, TrainingSettings
 from pointer.training import METRICS, STATE, train
 from pointer.vocabulary import Vocabulary, shrink, word_counts
 
@@ -37,6 +37,7 @@ ENGLISH = Vocabulary.open("english")
 QUICK = TrainingSettings(
     learning_rate=1e-3, steps=12, batch_tokens=512, save_every=4, evaluate_every=8, log_every=1, validation_rows=4
 )
+EAGER = replace(QUICK, dropout=0.1, skeleton="mixed", begun_share=0.5, schedule="eager")
 
 
 @pytest.fixture(scope="module")
@@ -129,9 +130,10 @@ def test_of_begun_stages_every_share_of_the_gaps_is_decided(data: PreparedData) 
     assert some.gaps / whole.gaps == pytest.approx(1 - 0.5 * MOST_BEGUN / 2, abs=0.06)
 
 
-@given(random_rows(), st.sampled_from(["importance", "keywords", "mixed"]))
-def test_redrawn_stages_rebuild_the_text_and_never_cut_a_word(rows: Rows, skeleton: str) -> None:
-    new = redrawn(rows, ENGLISH, Stages(skeleton, keywords=(1, 3)), np.random.default_rng(0))
+@given(random_rows(), st.sampled_from(["importance", "keywords", "mixed"]), st.sampled_from(SCHEDULES))
+def test_redrawn_stages_rebuild_the_text_and_never_cut_a_word(rows: Rows, skeleton: str, schedule: str) -> None:
+    stages = Stages(skeleton, keywords=(1, 3), schedule=schedule)
+    new = redrawn(rows, ENGLISH, stages, np.random.default_rng(0))
     for (ids, stage), (_, before) in zip(texts(new), texts(rows), strict=True):
         assert len(stage) == len(before)
         pairs = list(stage_pairs(ids, stage, ENGLISH.noi))
@@ -286,7 +288,7 @@ def log(out: Path) -> list[dict[str, Any]]:
 def run(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A short run from start to end, not interrupted."""
     out = tmp_path_factory.mktemp("runs") / "whole"
-    train(folder, out, replace(QUICK, dropout=0.1, skeleton="mixed", begun_share=0.5), init="tiny", show=False)
+    train(folder, out, EAGER, init="tiny", show=False)
     return out
 
 
@@ -299,6 +301,7 @@ def test_a_run_leaves_checkpoints_that_explain_themselves(run: Path, data: Prepa
     model = InsertionTransformer.from_pretrained(run)
     assert model.config.pointer["vocabulary"] == data.vocabulary.fingerprint
     assert model.config.pointer["rounds"] == 2  # it was trained on begun stages
+    assert model.config.pointer["schedule"] == "eager"
     card = (run / "last" / CARD).read_text()
     assert "12 steps" in card and "| learning_rate | 0.001 |" in card and "| closing |" in card
 
@@ -346,7 +349,7 @@ def program(data: Path, out: Path, changes: str) -> str:
 
 def test_a_killed_run_continues_as_if_nothing_had_happened(run: Path, folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "killed"
-    code = program(folder, out, "dropout=0.1, skeleton='mixed', begun_share=0.5")
+    code = program(folder, out, "dropout=0.1, skeleton='mixed', begun_share=0.5, schedule='eager'")
     environment = os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads())}
     running = subprocess.Popen([sys.executable, "-c", code], env=environment)
     while not (out / METRICS).exists() or len((out / METRICS).read_text().splitlines()) < 7:
@@ -356,7 +359,7 @@ def test_a_killed_run_continues_as_if_nothing_had_happened(run: Path, folder: Pa
     running.wait()
     for name in ("best", "step-8"):
         (out / f".{name}.1.partial").mkdir()  # as if it had been killed while saving
-    train(folder, out, replace(QUICK, dropout=0.1, skeleton="mixed", begun_share=0.5), init="tiny", show=False)
+    train(folder, out, EAGER, init="tiny", show=False)
     assert log(out) == log(run)
     assert not list(out.glob(".*"))
 
@@ -392,16 +395,15 @@ def test_weights_alone_continue_with_a_fresh_optimizer_and_add_up_tokens(folder:
 
 
 def test_another_setting_or_number_of_processes_is_refused(run: Path, folder: Path) -> None:
-    settings = replace(QUICK, dropout=0.1, skeleton="mixed", begun_share=0.5)
     with pytest.raises(TrainingError, match=r"found another learning_rate \(was 0.001, is 0.002\)"):
-        train(folder, run, replace(settings, learning_rate=0.002), init="tiny", show=False)
+        train(folder, run, replace(EAGER, learning_rate=0.002), init="tiny", show=False)
     state = torch.load(run / "last" / STATE, weights_only=True)
     original = (run / "last" / STATE).read_bytes()
     identity = json.loads(state["identity"]) | {"number of processes": 2}
     torch.save(state | {"identity": json.dumps(identity)}, run / "last" / STATE)
     try:
         with pytest.raises(TrainingError, match=r"found another number of processes \(was 2, is 1\)"):
-            train(folder, run, settings, init="tiny", show=False)
+            train(folder, run, EAGER, init="tiny", show=False)
     finally:
         (run / "last" / STATE).write_bytes(original)
 

@@ -17,7 +17,7 @@ import torch
 from pointer.errors import TrainingError
 from pointer.prepare.keywords import draw
 from pointer.prepare.shards import Rows
-from pointer.prepare.stages import SKELETON_SIZE, schedule
+from pointer.prepare.stages import SKELETON_SIZE, eager, schedule
 from pointer.vocabulary import Vocabulary
 
 IGNORED = -100
@@ -47,6 +47,7 @@ class Stages:
     closing_share: float = 1.0
     begun_share: float = 0.0
     seed: int = 0
+    schedule: str = "paper"
 
 
 @dataclass(frozen=True)
@@ -120,10 +121,24 @@ def take(rows: Rows, which: npt.NDArray[np.int64]) -> Rows:
 
 def redrawn(rows: Rows, vocabulary: Vocabulary, stages: Stages, random: np.random.Generator) -> Rows:
     """The same rows with new stages: their skeleton is what importance leaves over, or drawn keywords."""
-    if stages.skeleton == "prepared":
-        return rows
     parts = [slice(a, b) for a, b in zip(rows.offsets[:-1], rows.offsets[1:], strict=True)]
     continues = vocabulary.continues[rows.ids]
+    if stages.skeleton != "prepared":
+        rows = _with_skeletons(rows, parts, continues, vocabulary, stages, random)
+    if stages.schedule == "eager":
+        born = [eager(rows.importance[p], continues[p], rows.stage[p] == 0) for p in parts]
+        rows = replace(rows, stage=np.concatenate(born))
+    return rows
+
+
+def _with_skeletons(
+    rows: Rows,
+    parts: list[slice],
+    continues: npt.NDArray[np.bool_],
+    vocabulary: Vocabulary,
+    stages: Stages,
+    random: np.random.Generator,
+) -> Rows:
     keep = rows.ids == vocabulary.id("[UNK]")
     sizes = np.full(len(rows), SKELETON_SIZE)
     wanted = random.random(len(rows)) < {"importance": 0.0, "mixed": 0.5, "keywords": 1.0}[stages.skeleton]
@@ -136,7 +151,7 @@ def redrawn(rows: Rows, vocabulary: Vocabulary, stages: Stages, random: np.rando
     born = schedule(
         [rows.importance[p] for p in parts], [continues[p] for p in parts], [keep[p] for p in parts], sizes.tolist()
     )
-    return Rows(rows.ids, np.concatenate(born), rows.importance, rows.rank, rows.offsets)
+    return replace(rows, stage=np.concatenate(born))
 
 
 def keyword_pieces(

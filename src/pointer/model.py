@@ -39,10 +39,12 @@ SIZES = {
 
 TABLES = ("casing.json.gz", "document_frequencies.json.gz")
 """Files of a data folder that travel with a checkpoint."""
+CALIBRATION = "calibration.json.gz"
+"""What `pointer calibrate` measured. It belongs to the weights: a model that is trained on from them has none."""
 CARD = "README.md"
 CURVE = "curve.png"
 _WRITTEN = re.compile(r"config\.json|generation_config\.json|model.*\.safetensors.*|tokenizer.*\.json|training\.pt")
-_FROM_HUB = ["*.json", "*.safetensors", "vocab.txt", CARD, *TABLES]
+_FROM_HUB = ["*.json", "*.safetensors", "vocab.txt", CARD, CALIBRATION, *TABLES]
 
 
 class InsertionTransformer(BertForMaskedLM):  # type: ignore[no-untyped-call]
@@ -57,7 +59,7 @@ class InsertionTransformer(BertForMaskedLM):  # type: ignore[no-untyped-call]
         super().__init__(config, *args, **kwargs)  # type: ignore[no-untyped-call]
         self.vocabulary: Vocabulary | None = None
         self.files: dict[str, bytes] = {}
-        """What is saved beside weights, config and vocabulary: the tables, the card and its picture."""
+        """What is saved beside weights, config and vocabulary: tables, calibration, the card and its picture."""
 
     @classmethod
     def start(
@@ -112,7 +114,7 @@ class InsertionTransformer(BertForMaskedLM):  # type: ignore[no-untyped-call]
                 f"Expected the vocabulary of the weights in {folder}, found another.",
                 "The folder mixes two checkpoints; copy or download it again.",
             )
-        model.vocabulary, model.files = vocabulary, _read_files(folder, (*TABLES, CARD, CURVE))
+        model.vocabulary, model.files = vocabulary, _read_files(folder, (*TABLES, CALIBRATION, CARD, CURVE))
         return model
 
     def save_pretrained(  # type: ignore[override]

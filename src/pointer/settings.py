@@ -7,6 +7,7 @@ from typing import Any
 from pointer.errors import UsageError
 
 SKELETONS = ("prepared", "importance", "keywords", "mixed")
+SCHEDULES = ("paper", "eager")
 
 PRESETS: dict[str, dict[str, Any]] = {
     # The paper: Adam at a constant 3e-5 until the validation loss stops falling.
@@ -24,6 +25,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "begun_share": 0.5,
         "positions": 256,
         "skeleton": "mixed",
+        "schedule": "eager",
     },
 }
 BUDGET = ("epochs", "steps", "tokens", "minutes")
@@ -56,6 +58,8 @@ class TrainingSettings:
     """Batches of each process that make one step."""
     skeleton: str = "prepared"
     """What X^0 is: as prepared, or drawn anew every epoch: importance, keywords, mixed (for each text one of these)."""
+    schedule: str = "paper"
+    """When a token is born: as late as its neighbours allow (`paper`), or as soon as its gap has room (`eager`)."""
     keywords: tuple[int, int] = (1, 8)
     """The fewest and the most words of a drawn `keywords` skeleton."""
     closing_share: float = 1.0
@@ -108,7 +112,12 @@ class TrainingSettings:
             if value is not None and not low <= value <= high:
                 limit = f"from {low} to {high}" if high < math.inf else f"of at least {low}"
                 raise UsageError(f"{name}: expected a number {limit}, found {value}.", f"Change {name}.")
-        choices = {"decay": ("none", "linear"), "skeleton": SKELETONS, "precision": ("no", "fp16", "bf16")}
+        choices = {
+            "decay": ("none", "linear"),
+            "skeleton": SKELETONS,
+            "schedule": SCHEDULES,
+            "precision": ("no", "fp16", "bf16"),
+        }
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
                 raise UsageError(

@@ -137,7 +137,7 @@ class _Run:
         self.tables = {name: (prepared.folder / name).read_bytes() for name in TABLES}
         rows, held_out = split_held_out(prepared, validation, settings)
         shares = settings.closing_share, settings.begun_share
-        self.stages = Stages(settings.skeleton, settings.keywords, *shares, settings.seed)
+        self.stages = Stages(settings.skeleton, settings.keywords, *shares, settings.seed, settings.schedule)
         per_step = self.accelerator.num_processes * settings.accumulate
         self.batches = Batches(rows, self.vocabulary, self.stages, settings.batch_tokens, per_step)
         self.validation = Batches(
@@ -173,6 +173,7 @@ class _Run:
         if not model.cls.predictions.bias.any():
             _expect_frequencies(model, self.batches.rows)
         model.files = self.tables
+        model.config.pointer["schedule"] = self.settings.schedule
         if self.settings.begun_share:
             model.config.pointer["rounds"] = ROUNDS
         if self.settings.gradient_checkpointing:

@@ -66,10 +66,10 @@ def _mark(units: Sequence[Unit], i: int) -> str:
 # Spaces. Every mark gets its bonds from itself and its neighbours; then the constraints have the last word.
 
 HALF_WORDS = frozenset([
-    "ain", "aren", "couldn", "didn", "doesn", "hadn", "hasn", "isn", "mustn", "needn", "shouldn", "wasn", "weren",
-    "wouldn",
+    "ain", "aren", "couldn", "didn", "doesn", "don", "hadn", "hasn", "haven", "isn", "mustn", "needn", "shouldn",
+    "wasn", "weren", "wouldn",
 ])  # fmt: skip
-"""What is no word without the `'t` that it had: with it, a constraint is not made another word, but whole."""
+"""What is hardly a word without the `'t` that it had: with it, a constraint is not made another word, but whole."""
 _MAY_FOLLOW_A_CONSTRAINT = frozenset('.,!?;:)]}"%')
 _MAY_PRECEDE_A_CONSTRAINT = frozenset('([{"$')
 

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from pointer.decoding.generator import Pointer
+from pointer.model import InsertionTransformer
 from pointer.vocabulary import Vocabulary
 
 WORDS = ["the", "a", "is", "to", "from", "and", "great", "food", "drinks", "music", "was", "very", "clean", "staff"]
@@ -62,3 +63,14 @@ def hostile(vocabulary: Vocabulary, mood: str, seed: int) -> Answer:
         return logits[zlib.crc32(bytes([position % 256, *ids])) % len(logits)]
 
     return answer
+
+
+def untrained(folder: Path, noi: float) -> Path:
+    """A checkpoint of a small network with random weights that has favourites, and likes `[NOI]` so much."""
+    torch.manual_seed(0)
+    model = InsertionTransformer.start("tiny", Vocabulary.open("english"), positions=64)
+    with torch.no_grad():
+        model.cls.predictions.bias.normal_(0, 2)
+        model.cls.predictions.bias[model.vocabulary.noi] = noi
+    model.save_pretrained(folder)
+    return folder

@@ -11,6 +11,7 @@ from scripted import HOSTILE, WORDS, hostile, scripted, small_vocabulary
 from pointer.decoding.generator import Generation
 from pointer.decoding.schedule import Preset
 from pointer.errors import CheckpointError, ConstraintError, UsageError
+from pointer.settings import SCHEDULES
 from pointer.vocabulary import SPECIAL, Vocabulary
 
 ODD = ["New York", "iPhone 15", "café", "🎉", "C++", "600", "well-known", "it's", "[SEP]", "##s", "!", "Å", "naïve"]
@@ -68,12 +69,24 @@ def holds(generation: Generation, constraints: list[str], vocabulary: Vocabulary
 
 @pytest.mark.parametrize("mood", HOSTILE)
 @settings(max_examples=64, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-@given(asked=lists, options=decodings, seed=st.integers(0, 9), preset=st.sampled_from(["plain", "paper", "default"]))
+@given(
+    asked=lists,
+    options=decodings,
+    seed=st.integers(0, 9),
+    preset=st.sampled_from(["plain", "paper", "default"]),
+    schedule=st.sampled_from(SCHEDULES),
+)
 def test_every_constraint_survives_whatever_the_model_says(
-    vocabulary: Vocabulary, mood: str, asked: list[list[str]], options: dict[str, object], seed: int, preset: str
+    vocabulary: Vocabulary,
+    mood: str,
+    asked: list[list[str]],
+    options: dict[str, object],
+    seed: int,
+    preset: str,
+    schedule: str,
 ) -> None:
     # 8 moods x 64 examples x 20 lists: 10,240 decodes.
-    pointer = scripted(vocabulary, hostile(vocabulary, mood, seed))
+    pointer = scripted(vocabulary, hostile(vocabulary, mood, seed), schedule=schedule)
     limits = {"max_length": 30, "max_stages": 4, "preset": preset}
     found = pointer.generate_many(asked, **options, **limits)
     for constraints, generations in zip(asked, found, strict=True):
@@ -134,6 +147,52 @@ def test_the_model_itself_says_which_gaps_are_the_surest(vocabulary: Vocabulary)
     pointer = scripted(vocabulary, preferring(vocabulary, wishes), calibrated=Preset(stop=(-4.0,)))
     found = pointer.generate("food", blocks=2, max_stages=1)
     assert found.tokens == ("friendly", "food", "the"), "an offset makes a stop word rare, and not the model unsure"
+
+
+def test_every_round_of_a_stage_inserts_something_and_gaps_that_are_sure_of_nothing_do_not_count(
+    vocabulary: Vocabulary,
+) -> None:
+    wishes = {
+        ("food", "music", "staff"): {
+            0: {"[NOI]": 9.0},
+            1: {"great": 2.0, "clean": 1.0},
+            2: {"[NOI]": 9.0},
+            3: {"great": 2.0, "clean": 1.9},
+        },
+        ("food", "great", "music", "staff"): {4: {"friendly": 9.0}},
+    }
+    asked: list[int] = []
+    preferred = preferring(vocabulary, wishes)
+
+    def answer(ids: list[int], position: int) -> np.ndarray:
+        asked.append(len(ids))
+        return preferred(ids, position)
+
+    pointer = scripted(vocabulary, answer)
+    words = ["food", "music", "staff"]
+    found = pointer.generate(words, preset="plain", blocks=2, max_stages=1)
+    assert found.tokens == ("food", "great", "music", "staff", "friendly")
+    assert asked == [5, 5, 5, 5, 6], "the two that are surer want nothing, and are not asked again"
+    asked.clear()
+    pointer.generate("rice", preset="plain", blocks=8)
+    assert asked == [3, 3], "a text in which no gap wants anything is asked about once"
+
+
+@pytest.mark.parametrize("decoding", [{}, {"decoding": "beam", "width": 3}, {"decoding": "sample"}])
+def test_a_model_is_never_asked_about_more_tokens_than_a_text_may_have(
+    vocabulary: Vocabulary, decoding: dict[str, object]
+) -> None:
+    answer = hostile(vocabulary, "insert", 1)
+    sizes: set[int] = set()
+
+    def watched(ids: list[int], position: int) -> np.ndarray:
+        sizes.add(len(ids))
+        return answer(ids, position)
+
+    for blocks in (0, 2, 3, 8):
+        pointer = scripted(vocabulary, watched, longest=20)
+        assert pointer.generate("great; food; music", blocks=blocks, **decoding).stopped == "max_length"
+    assert max(sizes) <= 20
 
 
 def test_a_model_that_was_trained_for_rounds_takes_them_by_default(vocabulary: Vocabulary) -> None:

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from conftest import Run
+from scripted import untrained
 
 from pointer import InsertionTransformer, Pointer, Vocabulary
 from pointer.decoding.bulk import Asked, generate_lines
 from pointer.decoding.options import Options
-from pointer.decoding.schedule import PRESETS
+from pointer.decoding.schedule import LATE_AT_ONCE, PRESETS
 from pointer.errors import CheckpointError
 from pointer.model import convert_released
 
@@ -25,14 +25,7 @@ LISTS = ["delicious; love; mole; rice; back", "new york; prime minister; tax cut
 @pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small network with random weights that likes to insert, but not for ever."""
-    torch.manual_seed(0)
-    model = InsertionTransformer.start("tiny", Vocabulary.open("english"), positions=64)
-    with torch.no_grad():
-        model.cls.predictions.bias.normal_(0, 2)
-        model.cls.predictions.bias[model.vocabulary.noi] = 8.0
-    folder = tmp_path_factory.mktemp("models") / "tiny"
-    model.save_pretrained(folder)
-    return folder
+    return untrained(tmp_path_factory.mktemp("models") / "tiny", noi=8.0)
 
 
 @pytest.fixture(scope="session")
@@ -64,11 +57,21 @@ def saying(checkpoint: Path, copy: Path, **section: Any) -> Pointer:
 
 def test_a_checkpoint_may_bring_its_own_default_preset(checkpoint: Path, tmp_path: Path) -> None:
     quiet = saying(checkpoint, tmp_path / "mine", default_preset={"noi": [-20.0, 99.0], "start": None})
-    assert quiet.calibrated == replace(PRESETS["default"], noi=(-20.0, 99.0), start=None)
+    assert quiet.calibrated == replace(LATE_AT_ONCE, noi=(-20.0, 99.0), start=None)
     assert len(quiet.generate("rice; back").tokens) == 5  # each gap filled once
     assert InsertionTransformer.start(tmp_path / "mine", Vocabulary.open("english")).config.pointer["default_preset"]
     with pytest.raises(CheckpointError, match=r"Expected a default_preset of eta, .*, found tempo\."):
         saying(checkpoint, tmp_path / "other", default_preset={"noi": [-20.0], "tempo": 3})
+
+
+def test_default_depends_on_the_schedule_that_a_checkpoint_was_trained_on(
+    tiny: Pointer, checkpoint: Path, tmp_path: Path
+) -> None:
+    eager, late = (saying(checkpoint, tmp_path / name, schedule=name) for name in ("eager", "paper"))
+    assert late.generate(LISTS[0]) == tiny.generate(LISTS[0]) != eager.generate(LISTS[0])
+    assert late.generate(LISTS[0], preset="plain") == eager.generate(LISTS[0], preset="plain")
+    own = saying(checkpoint, tmp_path / "own", schedule="eager", default_preset={"noi": [3.0]})
+    assert own.calibrated == replace(PRESETS["default"], noi=(3.0,))
 
 
 def test_a_checkpoint_says_in_how_many_rounds_it_fills_a_stage(tiny: Pointer, checkpoint: Path, tmp_path: Path) -> None:

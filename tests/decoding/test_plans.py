@@ -25,7 +25,7 @@ def pointer(request: pytest.FixtureRequest, vocabulary: Vocabulary) -> Pointer:
 def test_texts_may_join_and_leave_between_two_stages(pointer: Pointer) -> None:
     options = Options(max_length=30)
     [[first]], [[second]] = (pointer.generate_many([one], max_length=30) for one in LISTS[:2])
-    engine = pointer._engine(options)
+    engine = pointer.engine(options)
     alone = engine.advance([[engine.start(parse(LISTS[0]))]])
     pools = [*alone, [engine.start(parse(LISTS[1]))], [engine.start(parse(LISTS[2]))]]
     pools = engine.advance(pools)[:2]
@@ -56,5 +56,5 @@ def test_a_plan_for_a_length_asks_for_one_text_after_the_other(pointer: Pointer)
 
 
 def test_engines_that_differ_in_their_seed_alone_are_of_one_kind(pointer: Pointer) -> None:
-    kinds = {pointer._engine(Options(decoding="sample", seed=seed)).kind for seed in range(3)}
+    kinds = {pointer.engine(Options(decoding="sample", seed=seed)).kind for seed in range(3)}
     assert len(kinds) == 1

@@ -47,10 +47,13 @@ def words(generation: Generation) -> list[tuple[str, bool]]:
 
 
 def repetitions(generation: Generation) -> list[tuple[str, ...]]:
-    """Words and articles beside themselves and three words that stand twice, unless all of them were asked for."""
+    """One or two words and articles beside themselves, three words that stand twice, unless all were asked for."""
     text = words(generation)
     beside = [(a, b) for (a, asked), (b, also) in pairwise(text) if not (asked and also)]
     doubled = [(a, b) for a, b in beside if a == b or {a, b} <= ARTICLES]
+    for four in zip(text, text[1:], text[2:], text[3:], strict=False):
+        a, b, c, d = (word for word, _ in four)
+        doubled += [(a, b)] if (a, b) == (c, d) and not all(asked for _, asked in four) else []
     rows = list(zip(text, text[1:], text[2:], strict=False))
     spelt = [tuple(word for word, _ in row) for row in rows]
     return doubled + [
@@ -204,6 +207,20 @@ def test_samples_are_drawn_from_what_is_plausible(vocabulary: Vocabulary) -> Non
         assert {token for text in texts for token in text.tokens} - {"great"} == drawn
 
 
+def test_draws_do_not_make_a_text_longer_because_there_are_many_words(vocabulary: Vocabulary) -> None:
+    """Every word is less likely than nothing, but all of them together are likelier."""
+    model = wanting(
+        vocabulary, dict.fromkeys(["food", "rice", "music", "staff", "place", "great"], 1.0) | {"[NOI]": 2.0}
+    )
+    lengths = {}
+    for drawn in (0.0, 3.0):
+        pointer = scripted(vocabulary, model, calibrated=Preset(drawn=drawn))
+        assert pointer.generate("clean").tokens == ("clean",)
+        texts = [pointer.generate("clean", decoding="sample", max_stages=1, seed=seed) for seed in range(60)]
+        lengths[drawn] = sum(len(text.tokens) - 1 for text in texts)
+    assert lengths[0.0] > 60 and lengths[3.0] < 30, "69 % and 10 % of 120 gaps"
+
+
 def test_the_beginning_of_common_words_is_as_common_as_they_are(vocabulary: Vocabulary) -> None:
     frequencies = Frequencies(10_000, {"cleanly": 3000, "cleaner": 1000, "rice": 4000, "back": 2}).to_bytes()
     lexicon = scripted(vocabulary, wanting(vocabulary, {}), frequencies=frequencies).lexicon
@@ -220,6 +237,35 @@ def test_the_gap_before_the_first_word_has_its_own_offsets(vocabulary: Vocabular
     assert free.generate("food; great", max_stages=1).tokens == ("the", "food", "the", "great", "the")
     [stage] = free.generate("food; great", max_stages=2).stages[2:]
     assert stage[0].text == "the" and not stage[0].new and sum(token.new for token in stage) == 5
+
+
+@pytest.mark.parametrize("decoding", [{}, {"blocks": 2}, {"decoding": "sample"}, {"decoding": "beam"}])
+def test_two_constraints_that_are_the_same_get_something_between_them(
+    vocabulary: Vocabulary, decoding: dict[str, object]
+) -> None:
+    model = wanting(vocabulary, {"[NOI]": 99.0, "food": 1.0})
+    for schedule in ("eager", "paper"):
+        pointer = scripted(vocabulary, model, schedule=schedule)
+        tokens = pointer.generate("great; great", **decoding).tokens
+        assert not any(a == b for a, b in pairwise(tokens)) and tokens.count("great") >= 2
+    assert scripted(vocabulary, model).generate("great; great", preset="plain").tokens == ("great", "great")
+
+
+def test_whether_anything_is_missing_may_be_decided_before_what_it_is(vocabulary: Vocabulary) -> None:
+    """Nothing has 0.4 here, and ten words have 0.06 each."""
+    some = ["great", "food", "music", "clean", "staff", "friendly", "love", "rice", "back", "place"]
+    model = wanting(vocabulary, {"[NOI]": 9 + np.log(0.4)} | {word: 9 + np.log(0.06) for word in some})
+    ask = {"constraints": "drinks", "max_stages": 1}
+    best, first = (scripted(vocabulary, model, calibrated=Preset(gap_first=is_first)) for is_first in (False, True))
+    assert best.generate(**ask).tokens == ("drinks",)  # 0.4 is more than 0.06
+    assert len(first.generate(**ask).tokens) == 3  # but less than 0.6
+    likelier = scripted(vocabulary, model, calibrated=Preset(gap_first=True, noi=(0.5,)))
+    assert likelier.generate(**ask).tokens == ("drinks",)
+    # Draws are among all words anyway: the same texts, and offsets of words do not change how many there are.
+    for preset in (Preset(gap_first=True), Preset(gap_first=True, stop=(-20.0,), common=(1.0,))):
+        drawn = scripted(vocabulary, model, calibrated=preset)
+        texts = [drawn.generate(**ask, decoding="sample", seed=seed).tokens for seed in range(200)]
+        assert np.mean([len(tokens) - 1 for tokens in texts]) / 2 == pytest.approx(0.6, abs=0.07)
 
 
 def test_default_has_offsets_for_stages_that_are_filled_at_once_and_for_those_in_rounds(
@@ -265,6 +311,40 @@ def test_a_contraction_is_made_whole_whichever_part_comes_first(
         assert free.generate("food", **decoding).text == half
 
 
+def test_a_constraint_gets_its_ending_as_often_as_it_was_asked_for(vocabulary: Vocabulary) -> None:
+    wishes = {"don food": {"t": 9.0}, "don rice": {"t": 9.0}, "don t": {"'": 9.0}}
+    pointer = scripted(vocabulary, between(vocabulary, wishes), calibrated=RULES)
+    assert pointer.generate("don; food; don; rice").text == "Don't food don't rice"
+
+
+@whatever_the_model_says
+def test_the_has_something_to_belong_to(
+    vocabulary: Vocabulary, mood: str, asked: list[list[str]], options: dict[str, object], seed: int
+) -> None:
+    answer = fond(vocabulary, hostile(vocabulary, mood, seed), ("the", "is", "."), 6.0)
+    pointer = scripted(vocabulary, answer, calibrated=RULES, end="fixed")
+    for [generation, *_] in pointer.generate_many(asked, **options, max_length=30, max_stages=6):
+        said = [*words(generation), ("[SEP]", True)]
+        for (word, was_asked), (after, _) in pairwise(said):
+            assert was_asked or word != "the" or after not in {"is", "was", "to", "and", ".", ",", "[SEP]"}
+
+
+def test_the_goes_where_a_noun_is_and_nothing_comes_between_them(vocabulary: Vocabulary) -> None:
+    wishes = {"rice is": {"the": 9.0, "a": 8.0}, "is food": {"the": 9.0}, "the food": {"is": 9.0, "new": 8.0}}
+    model = between(vocabulary, wishes)
+    free = scripted(vocabulary, model, calibrated=Preset()).generate("rice; is; food", max_stages=2)
+    assert free.text == "Rice the is the is food"
+    strict = scripted(vocabulary, model, calibrated=Preset(nouns=True)).generate("rice; is; food", max_stages=2)
+    assert strict.text == "Rice a is the new food"
+
+
+def test_two_words_do_not_stand_beside_themselves(vocabulary: Vocabulary) -> None:
+    model = between(vocabulary, {"to rice": {"love": 9.0, "back": 8.0}})
+    pointer = scripted(vocabulary, model, calibrated=Preset(distinct=True))
+    assert pointer.generate("to; love; to; rice", max_stages=1).text == "To love to back rice"
+    assert pointer.generate("to love to love rice", max_stages=1).text == "To love to love rice", "unless asked for"
+
+
 @whatever_the_model_says
 def test_a_hyphen_stands_between_words_that_it_can_join(
     vocabulary: Vocabulary, mood: str, asked: list[list[str]], options: dict[str, object], seed: int
@@ -274,6 +354,8 @@ def test_a_hyphen_stands_between_words_that_it_can_join(
         said = [("[CLS]", True), *words(generation), ("[SEP]", True)]
         for before, (word, was_asked), after in zip(said, said[1:], said[2:], strict=False):
             assert was_asked or word != "-" or not (before[1] or after[1]), generation.tokens
+        for (word, asked_for), _, (other, _) in zip(said, said[1:], said[2:], strict=False):
+            assert asked_for or not word == other == "-", "it joins two words, and no chain of them"
 
 
 def test_an_ending_waits_for_its_word(vocabulary: Vocabulary) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pointer.prepare.importance import Frequencies
 from pointer.prepare.rows import RowMaker, RowSettings
-from pointer.prepare.stages import mask_pattern, schedule, stage_pairs
+from pointer.prepare.stages import eager, mask_pattern, schedule, stage_pairs
 from pointer.vocabulary import Vocabulary
 
 NOI = 1
@@ -66,6 +66,36 @@ def test_every_schedule_keeps_its_promises(texts: list[list[tuple[int, float, bo
         for t in np.flatnonzero(piece):
             assert stage[t - 1] < stage[t] or stage[t] == 0, "a word is born head first"
         assert replayed(ids, stage) == ids.tolist(), "replay rebuilds the text"
+
+
+@settings(deadline=None)
+@given(words)
+def test_the_eager_schedule_puts_the_most_important_token_into_every_gap_that_lacks_one(
+    text: list[tuple[int, float, bool]],
+) -> None:
+    importance, continues, keep = map(np.array, as_tokens(text))
+    stage = eager(importance, continues, keep)
+    ids = np.arange(100, 100 + len(stage))
+    assert ((stage == 0) == keep).all(), "the skeleton stays"
+    assert replayed(ids, stage) == ids.tolist(), "replay rebuilds the text"
+    for t in np.flatnonzero(continues):
+        assert stage[t - 1] < stage[t] or stage[t] == 0, "a word is born head first"
+    for k in range(1, int(stage.max()) + 1):
+        for gap in gaps_before(stage, k):
+            assert (stage[gap] == k).sum() == 1, "a gap that lacks anything gets one token, now"
+    if not continues.any():
+        longest = max(map(len, gaps_before(stage, 1)), default=0)
+        assert stage.max() == longest.bit_length(), "in as few stages as the longest gap needs"
+        for gap in gaps_before(stage, 1):
+            room = 2 ** (int(stage.max()) - 1) - 1  # for what is left and right of the token, each
+            in_time = [t for t in gap if max(t - gap[0], gap[-1] - t) <= room]
+            assert importance[gap][stage[gap] == 1] == max(importance[t] for t in in_time)
+
+
+def gaps_before(stage: np.ndarray, k: int) -> list[list[int]]:
+    """The tokens that are still to be born before stage k, gap by gap."""
+    missing = [(t, int((stage[:t] < k).sum())) for t in range(len(stage)) if stage[t] >= k]
+    return [[t for t, _ in group] for _, group in itertools.groupby(missing, key=lambda one: one[1])]
 
 
 def replayed(ids: np.ndarray, stage: np.ndarray) -> list[int]:

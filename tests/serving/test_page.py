@@ -589,7 +589,7 @@ def test_all_text_has_contrast(site: Site) -> None:
     site.open("#c=New+York&c=prime+minister&decoding=sample&n=2&max_stages=11")
     site.finished()
     site.page.get_by_text("All stages").click()
-    site.page.get_by_role("button", name="Go to stage 1").click()
+    site.button("Go to stage 1").click()
     assert site.line.locator(".new").count() > 0
     check()
 

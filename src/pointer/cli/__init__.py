@@ -16,7 +16,7 @@ from pointer.cli.generate import generate
 from pointer.cli.judge import app as judge
 from pointer.cli.prepare import explain, keywords, prepare, vocabulary
 from pointer.cli.serve import serve
-from pointer.cli.train import convert, info, train
+from pointer.cli.train import calibrate, convert, info, train
 from pointer.errors import PointerError, UsageError
 
 app = typer.Typer(
@@ -28,7 +28,20 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for command in (prepare, explain, keywords, vocabulary, train, convert, generate, serve, evaluate, compare, info):
+for command in (
+    prepare,
+    explain,
+    keywords,
+    vocabulary,
+    train,
+    calibrate,
+    convert,
+    generate,
+    serve,
+    evaluate,
+    compare,
+    info,
+):
     app.command()(command)
 app.add_typer(judge, name="judge")
 

@@ -1,4 +1,4 @@
-"""Commands round models: train, convert, info."""
+"""Commands round models: train, calibrate, convert, info."""
 
 import json
 import os
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pointer.cli.shared import Json, Setting, System
+from pointer.cli.shared import Json, Seed, Setting, System, bar
 from pointer.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def train(
     batch_tokens: Annotated[int | None, typer.Option(help="Positions of a batch.")] = None,
     accumulate: Annotated[int | None, typer.Option(help="Batches of each process that make a step.")] = None,
     skeleton: Annotated[str | None, typer.Option(help="Stage 0: prepared; drawn: importance, keywords, mixed.")] = None,
+    schedule: Annotated[str | None, typer.Option(help="When tokens are born: paper (late), eager (early).")] = None,
     keywords: Annotated[tuple[int, int] | None, typer.Option(help="Fewest and most words of a skeleton.")] = None,
     closing_share: Annotated[float | None, typer.Option(help="Share of closing pairs to train on.")] = None,
     begun_share: Annotated[float | None, typer.Option(help="Share of pairs with some gaps filled already.")] = None,
@@ -113,6 +114,42 @@ def _chosen(given: dict[str, Any], kind: type) -> dict[str, Any]:
     from dataclasses import fields
 
     return {field.name: given[field.name] for field in fields(kind) if field.name in given}
+
+
+def calibrate(
+    model: Annotated[Path, typer.Argument(help="The folder of a checkpoint, or of a training run.")],
+    texts: Annotated[str, typer.Argument(help="Texts to be like, one a line, also .gz .xz .zst; - is stdin.")],
+    keywords: Annotated[int, typer.Option(help="The most keywords that a text is written around.")] = 4,
+    lists: Annotated[int, typer.Option(help="Texts of a pass.")] = 1000,
+    passes: Annotated[int, typer.Option(help="How often to write, count and correct.")] = 3,
+    length: Annotated[float, typer.Option(help="The share of the length of these texts to aim at.")] = 1.0,
+    seed: Seed = 0,
+) -> None:
+    """Hold a trained model to the words and the length of people's texts.
+
+    It writes around keywords of the texts; words that it uses too often then cost more. Give texts of the training
+    corpus, not those of a test. The result is kept after every pass, and the same command again goes on from it.
+    """
+    from pointer.decoding.calibration import calibrate as run
+    from pointer.decoding.generator import Pointer
+    from pointer.model import CALIBRATION, checkpoint_folder
+    from pointer.prepare.corpus import Corpus, Text
+    from pointer.storage import write_whole
+
+    if not model.is_dir():
+        raise UsageError(f"model: expected a folder, found none at {model}.", "Copy an embedded model to change it.")
+    folder = checkpoint_folder(model)
+    found = [line.text for line in Corpus((texts,)) if isinstance(line, Text)]
+    pointer = Pointer.from_pretrained(folder)
+    with bar() as progress:
+        results = run(
+            pointer, found, most=keywords, lists=lists, passes=passes, length=length, seed=seed, progress=progress
+        )
+        for usage, calibration in results:
+            write_whole(folder / CALIBRATION, calibration.to_bytes())
+            too_many = ", ".join(f'"{token}"' for token in usage.overused(6))
+            print(f"{usage.length:.2f} of the length, {usage.distance:.1%} of the words wrong; too many: {too_many}")
+    print(f"{folder / CALIBRATION}: [NOI] {calibration.noi:+.2f}, {len(calibration.words):,} words")
 
 
 def convert(

@@ -67,17 +67,16 @@ class Engine:
         self.predict = predict
         self.schedule = schedule
         self.vocabulary = schedule.vocabulary
-        self.options = options
+        self.options = replace(options, max_length=min(longest, options.max_length))
         self.end = end
-        self.longest = min(longest, options.max_length)
         self.name = name
 
     def start(self, constraints: tuple[str, ...], number: int = 0) -> Growth:
         """X^0. `number` tells apart several texts that are drawn for the same constraints."""
         tokens = first_stage(constraints, self.vocabulary, self.end)
-        if len(tokens) > self.longest:
+        if len(tokens) > self.options.max_length:
             raise ConstraintError(
-                f"Expected constraints of at most {self.longest} tokens, found {len(tokens)}.",
+                f"Expected constraints of at most {self.options.max_length} tokens, found {len(tokens)}.",
                 "Give fewer constraints, or raise max_length if the model allows it.",
             )
         content = json.dumps([self.options.seed, number, constraints]).encode()
@@ -121,7 +120,7 @@ class Engine:
         return self.options.n if self.options.decoding == "beam" else 1
 
     def _limit(self, text: Text) -> str:
-        if len(text.tokens) >= self.longest:
+        if len(text.tokens) >= self.options.max_length:
             return "max_length"
         return "max_stages" if text.stage >= self.options.max_stages else ""
 
@@ -129,7 +128,7 @@ class Engine:
         growth = replace(growth, likelihood=growth.likelihood + way.likelihood)
         if not way.tokens:
             return self._converged(growth)
-        room = self.longest - len(growth.text.tokens)
+        room = self.options.max_length - len(growth.text.tokens)
         # Where not everything fits, the insertions that were decided first are made (in a block the surest gap decides
         # first), and the text stops growing. Any other choice might bring words together that the rules keep apart.
         decided = list(way.tokens)

@@ -13,15 +13,16 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from pointer.decoding.calibration import Calibration
 from pointer.decoding.constraints import FRAME, INSERTED, Tokens, first_stage, parse
 from pointer.decoding.engine import Engine, Growth, Stage
 from pointer.decoding.lexicon import Lexicon
 from pointer.decoding.options import Options
 from pointer.decoding.released import LENGTH, decode_released, released_text
-from pointer.decoding.schedule import PRESETS, Preset, Schedule
+from pointer.decoding.schedule import Preset, Schedule, default_preset
 from pointer.decoding.search import Predict, Text
 from pointer.errors import CheckpointError, UsageError
-from pointer.model import InsertionTransformer
+from pointer.model import CALIBRATION, InsertionTransformer
 from pointer.picture import Token
 from pointer.vocabulary import Vocabulary
 from pointer.writing import missing_constraints, write
@@ -101,7 +102,9 @@ class Pointer:
         name: str = "model",
         device: torch.device | None = None,
         calibrated: Preset | None = None,
+        calibration: Calibration | None = None,
         rounds: int = 1,
+        schedule: str = "paper",
         frequencies: bytes | None = None,
         model: InsertionTransformer | None = None,
     ) -> None:
@@ -113,7 +116,9 @@ class Pointer:
         self.name = name
         self.device = device or torch.device("cpu")
         self.calibrated = calibrated
+        self.calibration = calibration
         self.rounds = rounds
+        self.schedule = schedule
         self._frequencies = frequencies
         self.model = model
 
@@ -143,7 +148,7 @@ class Pointer:
             raise UsageError("model: expected one with a vocabulary, found none.", "Open it with from_pretrained.")
         table = model.files.get("casing.json.gz")
         section = model.config.pointer
-        calibrated = section.get("default_preset")
+        calibrated, measured = section.get("default_preset"), model.files.get(CALIBRATION)
         return cls(
             predictor(model),
             model.vocabulary,
@@ -152,8 +157,10 @@ class Pointer:
             longest=model.config.max_position_embeddings,
             name=name,
             device=model.device,
-            calibrated=_preset(calibrated, name) if calibrated else None,
+            calibrated=_preset(calibrated, section, name) if calibrated else None,
+            calibration=Calibration.of(measured, model.vocabulary, name) if measured else None,
             rounds=section.get("rounds", 1),
+            schedule=section.get("schedule", "paper"),
             frequencies=model.files.get("document_frequencies.json.gz"),
             model=model,
         )
@@ -180,7 +187,7 @@ class Pointer:
         chosen = Options.of(options)
         if chosen.n > 1 or chosen.length is not None or chosen.preset == "released":
             raise UsageError("stream: expected one text, no length and no preset released.", "Use generate_many.")
-        engine = self._engine(chosen)
+        engine = self.engine(chosen)
         growth = engine.start(parse(constraints))
         yield self.written(growth)
         for [pool] in engine.run([growth]):
@@ -194,7 +201,7 @@ class Pointer:
             return (yield from self._of_length(constraints, options, options.length))
         if options.decoding == "sample":
             return (yield from self._samples(constraints, options))
-        engine = self._engine(options)
+        engine = self.engine(options)
         [pool] = yield Wanted(engine, [engine.start(constraints)])
         return [self.written(growth) for growth in pool]
 
@@ -220,7 +227,7 @@ class Pointer:
 
     def _samples(self, constraints: tuple[str, ...], options: Options) -> Plan:
         """`n` different texts; where the model has no more to say after some tries, fewer."""
-        engine = self._engine(options)
+        engine = self.engine(options)
         found: dict[str, Generation] = {}
         for attempt in range(4):
             numbers = range(attempt * options.n, (attempt + 1) * options.n - len(found))
@@ -247,10 +254,12 @@ class Pointer:
             low, high = (low, offset) if size < words else (offset, high)
         return best
 
-    def _engine(self, options: Options) -> Engine:
+    def engine(self, options: Options) -> Engine:
+        """What lets texts grow by these options."""
         options = replace(options, blocks=self._blocks(options))
         lexicon = self.lexicon if options.preset == "default" else None  # only where it is asked for
-        schedule = Schedule(self.vocabulary, options, self.device, self.calibrated, lexicon)
+        default = self.calibrated or default_preset(self.schedule, options.blocks)
+        schedule = Schedule(self.vocabulary, options, self.device, default, lexicon, self.calibration)
         return Engine(self.predict, schedule, options, self.end, self.longest, self.name)
 
     def _blocks(self, options: Options) -> int:
@@ -328,11 +337,11 @@ def _words(generation: Generation) -> int:
     return len(generation.text.split())
 
 
-def _preset(given: Mapping[str, Any], name: str) -> Preset:
+def _preset(given: Mapping[str, Any], section: Mapping[str, Any], name: str) -> Preset:
     """What a checkpoint decodes with: `default`, but for the fields that its config gives."""
     values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
     try:
-        return replace(PRESETS["default"], **values)
+        return replace(default_preset(section.get("schedule", "paper"), section.get("rounds", 1)), **values)
     except TypeError as error:
         known = [field.name for field in fields(Preset)]
         unknown = [key for key in given if key not in known]

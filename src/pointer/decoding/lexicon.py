@@ -16,7 +16,7 @@ from pointer.vocabulary import Vocabulary
 from pointer.writing import HALF_WORDS
 
 _HOSTS = {
-    "t": " ".join(["can", "don", "haven", "won", *HALF_WORDS]),
+    "t": " ".join(["can", "won", *HALF_WORDS]),
     "m": "i",
     "re": "you we they who there what",
     "ve": "i you we they who could should would might must",
@@ -27,6 +27,14 @@ _HOSTS = {
 CONTRACTIONS = {ending: frozenset(hosts.split()) for ending, hosts in _HOSTS.items()}
 """What English puts after an apostrophe, and the function words that it follows. `s` follows other words as well."""
 _TAKE_ENDINGS = frozenset.union(*CONTRACTIONS.values())
+_NO_NOUN = frozenset([
+    *".,!?;:", "[SEP]", "about", "also", "although", "am", "and", "are", "as", "at", "be", "because", "been",
+    "but", "by", "could", "did", "do", "does", "for", "from", "had", "has", "have", "he", "her", "here", "him",
+    "his", "i", "if", "in", "into", "is", "it", "its", "me", "my", "nor", "not", "of", "on", "or", "our", "she",
+    "should", "than", "that", "their", "them", "there", "these", "they", "this", "those", "though", "to", "was",
+    "we", "were", "when", "where", "which", "who", "whom", "with", "would", "you", "your",
+])  # fmt: skip
+"""What `the` never stands before. With `a` it is not so simple: vitamin a is a name, and 9 a.m. a time."""
 MOST_PIECES = 5
 """Words of more pieces are strings of letters rather than words; they count as known, but not as begun."""
 
@@ -68,6 +76,11 @@ class Lexicon:
     def is_unfinished(self, word: str) -> bool:
         """Is this no word before more pieces have come?"""
         return word in self.begun and word not in self.words
+
+
+def is_function(token: str) -> bool:
+    """Is a token a stop word or a mark?"""
+    return token in stop_words("en") or not any(map(str.isalnum, token))
 
 
 def contracts(word: str, ending: str) -> bool:
@@ -113,6 +126,20 @@ def breaks_contraction(words: Sequence[str], place: int, asked: Sequence[bool]) 
         return True
     near = range(place - 1, min(place + 3, len(words)))
     return any(not asked[i] and not is_contracted(words, i) for i in near)
+
+
+def lacks_noun(words: Sequence[str], place: int, asked: Sequence[bool]) -> bool:
+    """Does the word at `place` leave an inserted `the` without anything to belong to?
+
+    Nouns come before their articles, so none is still to come.
+
+    >>> lacks_noun(["pizza", "on", "the", "is", "good"], 2, [True, True, False, True, True])
+    True
+    """
+    return any(
+        words[i] == "the" and not asked[i] and i + 1 < len(words) and words[i + 1] in _NO_NOUN
+        for i in (place - 1, place)
+    )
 
 
 def _begun(pieces: Sequence[str]) -> Iterable[str]:

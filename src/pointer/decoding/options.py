@@ -40,8 +40,8 @@ class Options:
     width: int = 4
     """Of beam search: how many fillings of a stage are kept."""
     blocks: int | None = None
-    """Rounds in which the gaps of a stage are filled (1: all at once; 2: the surest half, then the others given those;
-    0: one by one); left out, 2 for beam search, otherwise what the model was trained for."""
+    """Rounds in which the gaps of a stage are filled (1: all at once; 2: the surest half of the insertions, then the
+    others given those; 0: one by one); left out, 2 for beam search, otherwise what the model was trained for."""
     max_stages: int = 12
     """Stages after which decoding stops."""
     max_length: int = 128

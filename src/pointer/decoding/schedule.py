@@ -13,10 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from pointer.decoding.lexicon import CONTRACTIONS, Lexicon, breaks_contraction, contracts
+from pointer.decoding.calibration import UNCALIBRATED, Calibration, costs
+from pointer.decoding.lexicon import CONTRACTIONS, Lexicon, breaks_contraction, contracts, is_function, lacks_noun
 from pointer.errors import CheckpointError
-from pointer.prepare.yake import stop_words
 from pointer.vocabulary import Vocabulary
+from pointer.writing import HALF_WORDS
 
 if TYPE_CHECKING:
     from pointer.decoding.options import Options
@@ -39,6 +40,16 @@ class Preset:
     """The paper's multiplier `min(1, start + step * s)` on the logits of `[NOI]`, specials, marks and stop words."""
     noi: tuple[float, ...] = (0.0,)
     """Added to the log-probability of `[NOI]`, by stage."""
+    gap_first: bool = False
+    """It is decided first whether anything goes into a gap, and then what: `[NOI]` has the probability of all words
+    together against it, and not that of the best one.
+
+    Right for a model that was trained on the schedule `eager`: there `[NOI]` is the answer to one question, whether
+    anything is missing.
+    """
+    drawn: float = 0.0
+    """Added to the log-probability of `[NOI]` where tokens are drawn: there it has all words of a gap together against
+    it, and not the best one alone."""
     start: tuple[float, ...] | None = None
     """The same for the gap before the first word; left out, as for all others.
 
@@ -64,8 +75,8 @@ class Preset:
     people do.
     """
     distinct: bool = False
-    """No word beside itself, no article or sentence mark beside another, no such mark at the start, no content word
-    twice in one stage.
+    """No word and no two words beside themselves, no article or sentence mark beside another, no such mark at the
+    start, no content word twice in one stage.
 
     Gaps of a stage do not know of each other; without this rule they often want the same word.
     """
@@ -75,8 +86,14 @@ class Preset:
     """A word comes about piece by piece only if the training texts have it, and is not left half spelt."""
     contractions: bool = False
     """An apostrophe belongs to a contraction or a possessive, and `ve` and `ll` belong to an apostrophe."""
+    nouns: bool = False
+    """`the` goes before what it can belong to: not before `is`, a mark or the end of the text."""
     hyphens: bool = False
-    """A hyphen goes between inserted words only: nothing is glued to a constraint, so it would stand there alone."""
+    """A hyphen goes between inserted words only, and joins two: nothing is glued to a constraint, so beside one it
+    would stand alone."""
+    calibration: bool = False
+    """What `pointer calibrate` measured for the model is applied, if it was: words that it uses too often cost more,
+    and `[NOI]` gets what brings the usual length."""
     marks: str | None = None
     """The only marks that are inserted; left out, all are.
 
@@ -89,24 +106,44 @@ PRESETS = {
     "paper": Preset(eta=(0.5, 0.5)),
     "default": Preset(
         # Chosen on validation texts, so that texts get as long as people's; docs/decoding.md has what was tried.
-        noi=(-20.0, -8.0, -8.0, -6.0, -4.0),
-        start=(-20.0, -6.0, -1.0, 0.0),
-        stop=(-4.0, -2.0, 0.0),
+        gap_first=True,
+        noi=(-2.0,),
+        stop=(-6.0, -4.0, -2.0, 0.0),
         common=(1.5,),
-        plausible=0.05,
+        plausible=0.06,
         repetition_penalty=2.0,
         stop_penalty=1.0,
         distinct=True,
         repeat_ngram=3,
         spelling=True,
         contractions=True,
+        nouns=True,
         hyphens=True,
+        calibration=True,
         marks=".,!?;:'-&$%/",
     ),
 }
 
-ALL_AT_ONCE = replace(PRESETS["default"], noi=(-20.0, -6.0, -3.5, -2.0, -1.0), common=(0.5,))
-"""`default` for stages that are filled in one round: a gap whose neighbours are open asks for more, and knows less."""
+LATE = replace(
+    PRESETS["default"],
+    gap_first=False,
+    noi=(-20.0, -8.0, -8.0, -6.0, -4.0),
+    drawn=2.5,
+    start=(-20.0, -6.0, -1.0, 0.0),
+    stop=(-4.0, -2.0, 0.0),
+    plausible=0.05,
+)
+"""`default` for models of the paper's schedule: to those `[NOI]` may mean that a gap has to wait, so it is pushed aside
+until the text is long enough."""
+LATE_AT_ONCE = replace(LATE, noi=(-20.0, -6.0, -3.5, -2.0, -1.0), common=(0.5,))
+"""The same for stages that are filled in one round: a gap whose neighbours are open asks for more, and knows less."""
+
+
+def default_preset(schedule: str, blocks: int | None) -> Preset:
+    """What `default` is for a model that was trained on this schedule, and fills a stage in so many rounds."""
+    if schedule == "eager":
+        return PRESETS["default"]
+    return LATE_AT_ONCE if blocks == 1 else LATE
 
 
 @dataclass(frozen=True)
@@ -138,19 +175,22 @@ class Schedule:
         vocabulary: Vocabulary,
         options: "Options",
         device: torch.device,
-        calibrated: Preset | None = None,
+        default: Preset | None = None,
         lexicon: Lexicon | None = None,
+        calibration: Calibration | None = None,
     ) -> None:
         self.vocabulary = vocabulary
         self.device = device
         self.lexicon = lexicon
-        preset = PRESETS[options.preset]
-        if options.preset == "default":
-            preset = calibrated or (ALL_AT_ONCE if options.blocks == 1 else preset)
+        preset = (default if options.preset == "default" else None) or PRESETS[options.preset]
         if options.repetition_penalty is not None:
             preset = replace(preset, repetition_penalty=options.repetition_penalty)
         self.preset = preset
-        self.noi_offset = options.noi_offset
+        self.calibration = calibration if calibration is not None and preset.calibration else UNCALIBRATED
+        self.noi_offset = options.noi_offset + self.calibration.noi
+        self.draws = options.decoding == "sample"
+        if self.draws:
+            self.noi_offset += preset.drawn
         self.banned = options.banned
 
     def log_probabilities(self, logits: torch.Tensor, gaps: Gaps, name: str) -> tuple[torch.Tensor, torch.Tensor]:
@@ -203,15 +243,22 @@ class Schedule:
             least = scores.amax(-1, keepdim=True) + math.log(self.preset.plausible)
             scores = scores.masked_fill(scores < least, -torch.inf)
             scores[:, self.vocabulary.noi] = nothing
-        if self.lexicon is not None and any(self.preset.common):
-            stages = np.minimum(gaps.stage, len(self.preset.common) - 1)
+        if self._too_common is not None:
+            stages = np.minimum(gaps.stage, len(self._too_common) - 1)
             scores = scores - self._too_common[self._tensor(stages)]
         return scores
 
     @cached_property
-    def _too_common(self) -> torch.Tensor:
-        """What is taken off every entry for its frequency, by stage, `S V`."""
-        return self._tensor(np.array(self.preset.common, np.float32))[:, None] * self._commonness
+    def _too_common(self) -> torch.Tensor | None:
+        """What is taken off every entry for its frequency, in all texts and in those of this model, by stage, `S V`."""
+        by_stage = self._tensor(np.array(self.preset.common, np.float32))[:, None]
+        if self.lexicon is not None and any(self.preset.common):
+            common = by_stage * self._commonness
+        elif self.calibration.words:
+            common = torch.zeros(1, len(self.vocabulary), device=self.device)
+        else:
+            return None
+        return common + self._tensor(costs(self.calibration, self.vocabulary))
 
     def penalise(self, scores: torch.Tensor, gaps: Gaps, texts: list[npt.NDArray[np.int64]]) -> torch.Tensor:
         """Take the penalties off the words that each text already has."""
@@ -230,6 +277,18 @@ class Schedule:
         scores[self._tensor(rows), self._tensor(columns)] -= self._tensor(cost)
         return scores
 
+    def weigh_nothing(self, scores: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
+        """Put `[NOI]` where it stands to the words of a gap as its probability stands to that of all of them."""
+        if not self.preset.gap_first:
+            return scores
+        nothing = scores[:, self.vocabulary.noi].clone()
+        scores[:, self.vocabulary.noi] = -torch.inf
+        words = scores.logsumexp(-1) if self.draws else scores.amax(-1)  # what it competes with
+        something = torch.log(-torch.expm1(own[:, self.vocabulary.noi].clamp(max=-1e-6)))
+        is_open = torch.isfinite(words) & (nothing > LAST_RESORT / 2)
+        scores[:, self.vocabulary.noi] = torch.where(is_open, nothing + words - something, nothing)
+        return scores
+
     def _banned(self, scores: torch.Tensor, gaps: Gaps) -> torch.Tensor:
         scores[self._tensor(~gaps.last), self.vocabulary.id("[SEP]")] = -torch.inf
         if self.preset.distinct:
@@ -237,6 +296,8 @@ class Schedule:
             for beside in (self._tensor(gaps.left), self._tensor(gaps.right)):
                 scores[rows, beside] = -torch.inf
                 scores[rows[self._bars_marks[beside]][:, None], self._marks] = -torch.inf
+            # Two of the same in a row, which can only be constraints, get something between them.
+            scores[self._tensor(gaps.left == gaps.right), self.vocabulary.noi] = LAST_RESORT
         if gaps.unfinished.any():
             rows = self._tensor(gaps.unfinished.nonzero()[0])
             scores[rows] = scores[rows].masked_fill(~self._tensor(self.vocabulary.continues), -torch.inf)
@@ -292,6 +353,8 @@ class Schedule:
             or self.preset.repeat_ngram > 0
             or self.preset.stop_penalty > 0
             or self.preset.contractions
+            or self.preset.nouns
+            or self.preset.hyphens
             or self.spelling is not None
         )
 
@@ -305,7 +368,8 @@ class Schedule:
         return self.lexicon if self.preset.spelling else None
 
     def refuses(self, words: Sequence[str], place: int, asked: Sequence[bool]) -> bool:
-        """Is the word at `place` no word, beside itself, in a contraction that is none, or part of a repetition?
+        """Is the word at `place` no word, beside itself, in a contraction that is none, part of a repetition, or what
+        leaves an article alone?
 
         `asked` are the words of constraints, which stay as they are.
         """
@@ -315,15 +379,22 @@ class Schedule:
             return True
         if self.preset.distinct:
             same = ARTICLES if word in ARTICLES else {word}
-            if not same.isdisjoint((words[place - 1], *words[place + 1 : place + 2])):
+            if not same.isdisjoint((words[place - 1], *words[place + 1 : place + 2])) or _doubles_pair(words, place):
                 return True
+        if self.preset.hyphens and word == "-" and "-" in (words[max(0, place - 2)], *words[place + 2 : place + 3]):
+            return True
         if self.preset.contractions and breaks_contraction(words, place, asked):
+            return True
+        if self.preset.nouns and lacks_noun(words, place, asked):
             return True
         size = self.preset.repeat_ngram
         if not size:
             return False
         rows = list(zip(*(words[i:] for i in range(size)), strict=False))
-        return any(rows.count(row) > 1 for row in rows[max(0, place - size + 1) : place + 1])
+        near = range(max(0, place - size + 1), min(place + 1, len(rows)))
+        # A constraint like `didn` gets its ending as often as it was asked for.
+        needed = [asked[i] and words[i] in HALF_WORDS and words[i + 1] == "'" for i in near]
+        return any(rows.count(rows[i]) > 1 for i, is_needed in zip(near, needed, strict=True) if not is_needed)
 
     @cached_property
     def _never(self) -> torch.Tensor:
@@ -372,10 +443,15 @@ def _at(values: tuple[float, ...], stage: npt.NDArray[np.int64]) -> npt.NDArray[
     return np.array(values, np.float32)[np.minimum(stage, len(values) - 1)]
 
 
+def _doubles_pair(words: Sequence[str], place: int) -> bool:
+    """Is the word at `place` one of two words that stand beside themselves, as in `to me to me`?"""
+    starts = range(max(0, place - 3), place + 1)
+    return any(len(words) >= i + 4 and words[i : i + 2] == words[i + 2 : i + 4] for i in starts)
+
+
 @lru_cache(8)  # a schedule is made for every request, a vocabulary once
 def _function_words(vocabulary: Vocabulary) -> npt.NDArray[np.float32]:
-    stop = stop_words("en")
-    return np.array([t in stop or not any(map(str.isalnum, t)) for t in vocabulary.tokens], np.float32)
+    return np.array([is_function(token) for token in vocabulary.tokens], np.float32)
 
 
 @lru_cache(8)

@@ -2,9 +2,9 @@
 
 The open gaps of a text are cut into blocks. Block after block, the model is asked about every partial filling kept so
 far, and the best `width` ways to fill the block's gaps go on. All gaps in one block with width 1 is the paper's greedy
-decoding; a block for every gap, left to right, is its beam search; with two blocks the surest half of the gaps is
-decided first, and the others given those. Gaps of one block do not know of each other, so a model that was trained on
-stages begun decodes greedily in two blocks too.
+decoding; a block for every gap, left to right, is its beam search; with two blocks the surest half of the insertions is
+made first, and the other gaps are decided given those. Gaps of one block do not know of each other, so a model that was
+trained on stages begun decodes greedily in two blocks too.
 """
 
 import hashlib
@@ -72,10 +72,11 @@ def fill(
         answers = _ask(predict, partial, schedule, options, name)
         for i in asked:
             mine = [next(answers) for _ in beams[i]]
-            now = mine[0].surest(math.ceil(len(left[i]) / (rounds - turn)))
+            now = mine[0].due(rounds - turn, schedule.vocabulary.noi)
             gaps, chosen = [left[i][k] for k in now], [candidates.at(now) for candidates in mine]
             beams[i] = _extended(texts[i].tokens, beams[i], gaps, chosen, schedule, _width(options))
-            left[i] = [gap for gap in left[i] if gap not in gaps]
+            room = options.max_length - len(texts[i].tokens) - max(len(beam.tokens) for beam in beams[i])
+            left[i] = [gap for gap in left[i] if gap not in gaps] if room > 0 else []  # nothing more would fit
     return beams
 
 
@@ -113,13 +114,20 @@ class _Candidates:
         """Those of one gap."""
         return list(zip(self.ids[gap], self.scores[gap], self.own[gap], strict=True))
 
-    def surest(self, count: int) -> list[int]:
-        """The gaps whose best candidate has the highest probability by the model itself, left to right.
+    def due(self, rounds: int, noi: int) -> list[int]:
+        """The gaps to decide in the first of so many rounds, left to right: the surest, up to its share of insertions.
 
-        Not the adjusted one: offsets that make texts grow say nothing about how sure a model is.
+        Gaps alone are not counted: the surest ones of a text that is nearly done want nothing, and rounds would pass
+        without an insertion. In the last round all gaps are decided, and also where none wants a token: asked again,
+        the model would say the same. A gap is surer than another if the model itself finds its best candidate
+        likelier: offsets that make texts grow say nothing about that.
         """
-        sureness = [max(zip(scores, own, strict=True))[1] for scores, own in zip(self.scores, self.own, strict=True)]
-        return sorted(sorted(range(len(sureness)), key=lambda gap: -sureness[gap])[:count])
+        best = [max(zip(*gap, strict=True)) for gap in zip(self.scores, self.own, self.ids, strict=True)]
+        order = sorted(range(len(best)), key=lambda gap: -best[gap][1])
+        wanting = [place for place, gap in enumerate(order) if best[gap][2] != noi]
+        if rounds == 1 or not wanting:
+            return list(range(len(best)))
+        return sorted(order[: wanting[math.ceil(len(wanting) / rounds) - 1] + 1])
 
     def at(self, gaps: list[int]) -> "_Candidates":
         """Those of some gaps."""
@@ -145,6 +153,7 @@ def _ask(
             gaps = _describe(sequences, [partial[i].text for i in group], rows, positions, schedule)
             own, scores = schedule.log_probabilities(logits, gaps, name)
             scores = schedule.penalise(scores, gaps, [sequence.ids for sequence in sequences])
+            scores = schedule.weigh_nothing(scores, own)
             chosen, by = _choose(scores, [partial[i] for i in group], schedule, options)  # G W
             lists = [x.tolist() for x in (chosen, by, own.gather(1, chosen))]
         start = 0
