@@ -120,7 +120,7 @@ def main() -> None:
             print(f"| {name}, rounds {rounds} | {' | '.join(measured)} |", flush=True)
     pointer.calibrated = own
     for rounds in (2, 0) if arguments.beam else ():
-        measured = row(pointer, evaluator, lists, decoding="beam", blocks=rounds)
+        measured = row(pointer, evaluator, lists, decoding="beam", blocks=rounds, noi_offset=arguments.noi_offset)
         print(f"| default, beam of 4, rounds {rounds} | {' | '.join(measured)} |", flush=True)
 
 

@@ -11,7 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -127,9 +127,8 @@ class Usage:
 
     def excess(self) -> dict[str, float]:
         """By how much each token is used too often, as a logarithm; below 0 what is used too seldom."""
-        share = self.read.total() / max(1, self.written.total())
         return {
-            token: math.log((self.written[token] * share + SMOOTHING) / (self.read[token] + SMOOTHING))
+            token: math.log((self.written[token] * self._scale + SMOOTHING) / (self.read[token] + SMOOTHING))
             for token in self.written.keys() | self.read.keys()
         }
 
@@ -142,8 +141,12 @@ class Usage:
 
     def overused(self, count: int) -> list[str]:
         """The tokens of which there are most too many."""
-        share = self.read.total() / max(1, self.written.total())
-        return sorted(self.written, key=lambda t: (self.read[t] - self.written[t] * share, t))[:count]
+        return sorted(self.written, key=lambda t: (self.read[t] - self.written[t] * self._scale, t))[:count]
+
+    @cached_property
+    def _scale(self) -> float:
+        """What makes counts of the model's words comparable with those of people's, which are more or fewer."""
+        return self.read.total() / max(1, self.written.total())
 
 
 def calibrate(
