@@ -11,6 +11,7 @@ of a model falls faster, so choose on as many texts as the test has.
 import argparse
 import lzma
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 from corpora import corpus_file
@@ -59,6 +60,10 @@ CANDIDATES: dict[str, Preset | None] = {
     "plausible 0.2": replace(DEFAULT, plausible=0.2),
     "[NOI] aside at first": replace(DEFAULT, noi=(-5.0, -4.0, -2.0, -1.0, 0.0)),
     "[NOI] aside at last": replace(DEFAULT, noi=(-0.5, -1.5, -2.5, -3.0)),
+    # How much speaks for a word that a revision asks about again.
+    "faithful 0": replace(PRESETS["default"], faithful=0.0),
+    "faithful 1": replace(PRESETS["default"], faithful=1.0),
+    "faithful 4": replace(PRESETS["default"], faithful=4.0),
 }
 """By what is special about them; see `Preset`."""
 
@@ -104,6 +109,7 @@ def main() -> None:
     parser.add_argument("--keywords", type=int, default=4)
     parser.add_argument("--lists", type=int, default=200)
     parser.add_argument("--rounds", type=int, nargs="+", help="that fill a stage; left out, the model's own number")
+    parser.add_argument("--revisions", type=int, nargs="+", help="of a finished text; left out, the model's own number")
     parser.add_argument("--noi-offset", type=float, default=0.0, help="makes texts longer (below 0) or shorter")
     parser.add_argument("--beam", action="store_true", help="beam search as well")
     parser.add_argument("--only", nargs="+", choices=CANDIDATES, default=CANDIDATES, metavar="NAME")
@@ -115,9 +121,12 @@ def main() -> None:
     own = pointer.calibrated
     for name in arguments.only:
         pointer.calibrated = CANDIDATES[name] or own
-        for rounds in arguments.rounds or [pointer.rounds]:
-            measured = row(pointer, evaluator, lists, blocks=rounds, noi_offset=arguments.noi_offset)
-            print(f"| {name}, rounds {rounds} | {' | '.join(measured)} |", flush=True)
+        for rounds, revisions in product(
+            arguments.rounds or [pointer.rounds], arguments.revisions or [pointer.revisions]
+        ):
+            chosen = {"blocks": rounds, "revisions": revisions, "noi_offset": arguments.noi_offset}
+            measured = row(pointer, evaluator, lists, **chosen)
+            print(f"| {name}, rounds {rounds}, revisions {revisions} | {' | '.join(measured)} |", flush=True)
     pointer.calibrated = own
     for rounds in (2, 0) if arguments.beam else ():
         measured = row(pointer, evaluator, lists, decoding="beam", blocks=rounds, noi_offset=arguments.noi_offset)

@@ -22,7 +22,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import BertForMaskedLM
 
-from pointer.batches import IGNORED, MOST_BEGUN, Batches, Pairs, Place, Stages, all_pairs, collate, cut, redrawn, take
+from pointer.batches import (
+    IGNORED,
+    MOST_BEGUN,
+    MOST_TAKEN,
+    Batches,
+    Pairs,
+    Place,
+    Stages,
+    all_pairs,
+    collate,
+    cut,
+    redrawn,
+    take,
+)
 from pointer.errors import DataError, TrainingError, UsageError
 from pointer.model import CARD, CURVE, TABLES, InsertionTransformer
 from pointer.objective import GapLoss, gap_logits, stage_counts, stage_metrics
@@ -128,6 +141,36 @@ def test_of_begun_stages_every_share_of_the_gaps_is_decided(data: PreparedData) 
     whole, some = (pairs[~pairs.closing] for s in stages for pairs in [all_pairs(many, s, np.random.default_rng(0))])
     assert np.mean(some.begun > 0) == pytest.approx(0.5, abs=0.05)
     assert some.gaps / whole.gaps == pytest.approx(1 - 0.5 * MOST_BEGUN / 2, abs=0.06)
+
+
+@given(random_rows(), st.integers(0, 99))
+def test_what_is_taken_out_of_a_finished_text_is_what_its_gaps_lack(rows: Rows, seed: int) -> None:
+    stages = Stages(begun_share=0.5, taken_share=1.0, seed=seed)
+    rows, steps = Batches(rows, ENGLISH, stages, 10**6).plan(0, 0)
+    [[pairs]] = steps
+    assert (pairs.taken[pairs.closing] > 0).all() and not pairs.taken[~pairs.closing].any()
+    batch = collate(rows, pairs, ENGLISH)
+    assert (batch.labels != IGNORED).sum(1).tolist() == pairs.labels.tolist()
+    for i, (x, labels) in enumerate(unpadded(batch.ids, batch.labels, batch.attention)):
+        assert len(x) == pairs.positions[i]
+        if pairs.closing[i]:
+            ids, stage = texts(rows)[pairs.row[i]]
+            filled = [y for token, label in zip(x, labels, strict=True) for y in (token, label)]
+            assert [y for y in filled if y not in (IGNORED, ENGLISH.noi)][1:-1] == list(ids)
+            lost = Counter(ids) - Counter(x)
+            assert not lost - Counter(t for t, born in zip(ids, stage, strict=True) if born > 0), "skeletons stay"
+            assert not any(ENGLISH.continues[t] for label, t in zip(labels, x[1:], strict=False) if label in lost), (
+                "a word loses its last piece first"
+            )
+
+
+def test_of_finished_texts_every_share_of_the_words_is_taken_out(data: PreparedData) -> None:
+    rows = data.load()
+    many = take(rows, np.arange(40 * len(rows)) % len(rows))
+    plans = [Batches(many, data.vocabulary, Stages(taken_share=share), 10**7).plan(0, 0)[1] for share in (0.0, 0.5)]
+    whole, some = (pairs[pairs.closing] for [[pairs]] in plans)
+    assert np.mean(some.taken > 0) == pytest.approx(0.5, abs=0.05)
+    assert 0.03 < 1 - some.gaps / whole.gaps < 0.5 * MOST_TAKEN / 2
 
 
 @given(random_rows(), st.sampled_from(["importance", "keywords", "mixed"]), st.sampled_from(SCHEDULES))

@@ -28,6 +28,8 @@ CLOSING = 0
 """Stands for the closing `(X, [NOI]...)` pair where a stage number is expected."""
 MOST_BEGUN = 0.75
 """How likely a gap is decided at most: what is left for the last of four rounds. Beyond, there is little to learn."""
+MOST_TAKEN = 0.3
+"""How likely a word is taken out of a finished text at most: a revision asks about a quarter of the words at a time."""
 
 
 class Place(NamedTuple):
@@ -46,6 +48,7 @@ class Stages:
     keywords: tuple[int, int] = (1, 8)
     closing_share: float = 1.0
     begun_share: float = 0.0
+    taken_share: float = 0.0
     seed: int = 0
     schedule: str = "paper"
 
@@ -55,7 +58,8 @@ class Pairs:
     """Stage pairs, one entry each: row, stage (the pair is X^{stage-1} -> X^stage), positions, weight of its loss.
 
     A pair may be begun: some gaps are decided, and what goes into them is part of the input. The others have labels,
-    so the model learns to fill a stage in several rounds.
+    so the model learns to fill a stage in several rounds. Out of the finished text of a closing pair some words may be
+    taken, which are the labels of the gaps that they leave, so the model learns to revise what it has written.
     """
 
     row: npt.NDArray[np.int64]
@@ -65,8 +69,10 @@ class Pairs:
     weight: npt.NDArray[np.float32]
     begun: npt.NDArray[np.float64]
     """How likely each gap is decided; 0 where nothing is."""
+    taken: npt.NDArray[np.float64]
+    """How likely each word is taken out; 0 where none is."""
     draw: npt.NDArray[np.uint64]
-    """What the draw of those gaps depends on."""
+    """What the draws of those gaps and words depend on."""
     labels: npt.NDArray[np.int64]
     """How many gaps are left to decide."""
 
@@ -82,11 +88,28 @@ class Pairs:
         return float((self.labels * self.weight.astype(np.float64)).sum())
 
     def decided(self, pair: npt.NDArray[np.int64], gap: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Which gaps of begun pairs are decided: drawn from pair and gap, the same whenever it is asked for."""
-        drawn = (self.draw[pair] + gap.astype(np.uint64) * _SPREAD) * _SPREAD  # overflow is part of the mixing
-        drawn = (drawn ^ (drawn >> np.uint64(32))) * _SPREAD
-        is_decided: npt.NDArray[np.bool_] = (drawn >> np.uint64(11)) * 2.0**-53 < self.begun[pair]
+        """Which gaps of begun pairs are decided."""
+        is_decided: npt.NDArray[np.bool_] = self._drawn(pair, gap) < self.begun[pair]
         return is_decided
+
+    def taken_out(self, pair: npt.NDArray[np.int64], texts: Rows, vocabulary: Vocabulary) -> npt.NDArray[np.bool_]:
+        """Which tokens of the texts of some pairs are taken out; `pair` names that of each token.
+
+        Of two neighbours one stays, because a gap gets one token, and of a word its last piece goes first.
+        """
+        place = np.arange(len(texts.ids)) - np.repeat(texts.offsets[:-1], np.diff(texts.offsets))
+        ends_word = ~np.append(vocabulary.continues[texts.ids[1:]], False)
+        drawn = (self._drawn(pair, place) < self.taken[pair]) & ends_word & (texts.stage > 0)
+        is_beside = np.concatenate([[False], drawn[:-1]]) & (place > 0)
+        taken: npt.NDArray[np.bool_] = drawn & ~is_beside
+        return taken
+
+    def _drawn(self, pair: npt.NDArray[np.int64], number: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        """A random number in [0, 1) for everything numbered in a pair, the same whenever it is asked for."""
+        mixed = (self.draw[pair] + number.astype(np.uint64) * _SPREAD) * _SPREAD  # overflow is part of the mixing
+        mixed = (mixed ^ (mixed >> np.uint64(32))) * _SPREAD
+        drawn: npt.NDArray[np.float64] = (mixed >> np.uint64(11)) * 2.0**-53
+        return drawn
 
 
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
@@ -180,7 +203,8 @@ def all_pairs(rows: Rows, stages: Stages, random: np.random.Generator) -> Pairs:
     weight = np.where(closing, 1 / stages.closing_share, 1).astype(np.float32)
     gaps = alive[row, stage - 1] + 1
     kept = ~closing | (random.random(len(row)) < stages.closing_share)
-    pairs = Pairs(row, stage, gaps + 1, closing, weight, np.zeros(len(row)), np.zeros(len(row), np.uint64), gaps)
+    none = np.zeros(len(row))
+    pairs = Pairs(row, stage, gaps + 1, closing, weight, none, none, none.astype(np.uint64), gaps)
     if stages.begun_share:
         pairs = _some_begun(pairs, rows, first, stages.begun_share, random)
     return pairs[kept & (pairs.labels > 0)]
@@ -202,6 +226,19 @@ def _some_begun(
     born_in = first[row_of[new]] + rows.stage[new] - 1
     put_in = np.bincount(born_in[pairs.decided(born_in, birth_gaps(rows)[new])], minlength=len(pairs))
     return replace(pairs, positions=pairs.positions + put_in, labels=pairs.labels - decided)
+
+
+def _some_taken(pairs: Pairs, rows: Rows, vocabulary: Vocabulary, share: float, random: np.random.Generator) -> Pairs:
+    """The same pairs, with words taken out of a share of the closing ones."""
+    which = np.flatnonzero(pairs.closing & (random.random(len(pairs)) < share))
+    taken, draw = np.zeros(len(pairs)), pairs.draw.copy()
+    taken[which] = random.random(len(which)) * MOST_TAKEN
+    draw[which] = random.integers(2**64, size=len(which), dtype=np.uint64)
+    pairs = replace(pairs, taken=taken, draw=draw)
+    texts = take(rows, pairs.row[which])
+    pair_of = np.repeat(which, np.diff(texts.offsets))
+    lost = np.bincount(pair_of[pairs.taken_out(pair_of, texts, vocabulary)], minlength=len(pairs))
+    return replace(pairs, positions=pairs.positions - lost, labels=pairs.labels - lost)
 
 
 def birth_gaps(rows: Rows) -> npt.NDArray[np.int64]:
@@ -240,6 +277,9 @@ def collate(rows: Rows, pairs: Pairs, vocabulary: Vocabulary) -> Batch:
     pair_of = np.repeat(np.arange(len(pairs)), np.diff(chosen.offsets))
     stage = pairs.stage[pair_of]
     before, new = chosen.stage < stage, chosen.stage == stage
+    if pairs.taken.any():
+        taken = pairs.taken_out(pair_of, chosen, vocabulary)
+        before, new = before & ~taken, new | taken
     gap = _count(before, chosen.offsets, pair_of)
     is_decided = pairs.decided(pair_of, gap)
     old, new = before | (new & is_decided), new & ~is_decided
@@ -297,7 +337,10 @@ class Batches:
         random = np.random.default_rng([self.stages.seed, epoch, block])
         chosen = take(self.rows, order[block * BLOCK_ROWS : (block + 1) * BLOCK_ROWS])
         rows = redrawn(chosen, self.vocabulary, self.stages, random)
-        batches = cut(all_pairs(rows, self.stages, random), self.batch_tokens, random)
+        pairs = all_pairs(rows, self.stages, random)
+        if self.stages.taken_share:
+            pairs = _some_taken(pairs, rows, self.vocabulary, self.stages.taken_share, random)
+        batches = cut(pairs, self.batch_tokens, random)
         size = self.batches_per_step
         batches = _even(batches, size)
         batches = [batches[i] for i in random.permutation(len(batches))]

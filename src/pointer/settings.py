@@ -66,6 +66,8 @@ class TrainingSettings:
     """The share of closing pairs that is trained on; their weight makes up for the others."""
     begun_share: float = 0.0
     """The share of pairs that are trained with some gaps filled already, so that a stage can be filled in rounds."""
+    taken_share: float = 0.0
+    """The share of closing pairs that are trained with words taken out, so that a finished text can be revised."""
     positions: int | None = None
     """The most positions that are kept of the checkpoint's; left out, all."""
     epochs: float | None = None
@@ -101,7 +103,7 @@ class TrainingSettings:
         ranges = {
             "learning_rate": (0, 1), "warmup_steps": (0, math.inf), "weight_decay": (0, 1), "clip": (0, math.inf),
             "dropout": (0, 0.9), "batch_tokens": (16, math.inf), "accumulate": (1, math.inf),
-            "closing_share": (0.01, 1), "begun_share": (0, 1),
+            "closing_share": (0.01, 1), "begun_share": (0, 1), "taken_share": (0, 1),
             "positions": (8, math.inf), "epochs": (0, math.inf), "steps": (1, math.inf), "tokens": (1, math.inf),
             "minutes": (0, math.inf), "evaluate_every": (1, math.inf),
             "validation_rows": (1, 8192), "patience": (1, math.inf), "save_every": (1, math.inf),

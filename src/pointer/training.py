@@ -57,6 +57,8 @@ SAMPLES = 4
 """Texts that every validation writes, for people to read."""
 ROUNDS = 2
 """Rounds in which a model that is trained on begun stages fills a stage, unless it is told another number."""
+REVISIONS = 1
+"""How often a model that is trained on texts with words taken out thinks a text over, unless it is told otherwise."""
 FRESH_WARMUP = 100
 """Warm-up steps of an optimizer that starts on weights whose own optimizer is lost."""
 
@@ -136,12 +138,15 @@ class _Run:
         self.manifest, self.vocabulary = prepared.manifest, prepared.vocabulary
         self.tables = {name: (prepared.folder / name).read_bytes() for name in TABLES}
         rows, held_out = split_held_out(prepared, validation, settings)
-        shares = settings.closing_share, settings.begun_share
+        shares = settings.closing_share, settings.begun_share, settings.taken_share
         self.stages = Stages(settings.skeleton, settings.keywords, *shares, settings.seed, settings.schedule)
         per_step = self.accelerator.num_processes * settings.accumulate
         self.batches = Batches(rows, self.vocabulary, self.stages, settings.batch_tokens, per_step)
         self.validation = Batches(
-            held_out, self.vocabulary, replace(self.stages, closing_share=1.0, begun_share=0.0), settings.batch_tokens
+            held_out,
+            self.vocabulary,
+            replace(self.stages, closing_share=1.0, begun_share=0.0, taken_share=0.0),
+            settings.batch_tokens,
         ).plan(0, 0)
         if self.accelerator.is_main_process:
             tidy(out)
@@ -176,6 +181,8 @@ class _Run:
         model.config.pointer["schedule"] = self.settings.schedule
         if self.settings.begun_share:
             model.config.pointer["rounds"] = ROUNDS
+        if self.settings.taken_share:
+            model.config.pointer["revisions"] = REVISIONS
         if self.settings.gradient_checkpointing:
             model.gradient_checkpointing_enable()
         optimizer = torch.optim.AdamW(

@@ -27,6 +27,9 @@ decodings = st.sampled_from(
         {"decoding": "sample", "top_k": 5, "top_p": 0.8, "n": 2},
         {"decoding": "beam", "width": 3, "blocks": 2},
         {"decoding": "greedy", "lock_start": True, "lock_end": True},
+        {"decoding": "greedy", "revisions": 2},
+        {"decoding": "sample", "revisions": 1, "n": 2},
+        {"decoding": "beam", "width": 3, "blocks": 0, "revisions": 1},
     ]
 )
 
@@ -136,6 +139,58 @@ def test_a_stage_in_two_rounds_tells_each_gap_what_its_neighbours_got(vocabulary
     assert pointer.generate(["and"], preset="plain").tokens == ("clean", "and", "clean")
     found = pointer.generate(["and"], preset="plain", blocks=2)
     assert found.tokens == ("friendly", "and", "clean") and len(found.stages) == 3  # one stage, and no more to say
+
+
+CLEANED = {
+    # When "clean" goes in, nothing is known about the place; once the rest is there, it is out of place.
+    ("place",): {0: {"clean": 5.0}, 1: {"music": 5.0}},
+    ("clean", "place", "music"): {2: {"and": 5.0}},
+    ("place", "and", "music"): {0: {"new": 4.0, "clean": 3.0, "[NOI]": 9.0}},
+    ("new", "place", "and", "music"): {0: {"the": 5.0}},
+    # The other words would be the same again.
+    **{(first, "place", "music"): {2: {"and": 5.0}} for first in ("new", "clean")},
+    **{(first, "place", "and"): {3: {"music": 5.0}} for first in ("new", "clean")},
+}
+
+
+def test_a_word_that_is_out_of_place_in_the_finished_text_is_replaced(vocabulary: Vocabulary) -> None:
+    pointer = scripted(vocabulary, preferring(vocabulary, CLEANED))
+    grown = pointer.generate("place", preset="plain")
+    assert grown.tokens == ("clean", "place", "and", "music")
+    found = pointer.generate("place", preset="plain", revisions=1)
+    stages = [[token.text for token in stage] for stage in found.stages]
+    # In all stages; and the text grows on, as it would have with that word from the start.
+    assert stages == [
+        ["place"],
+        ["new", "place", "music"],
+        ["new", "place", "and", "music"],
+        ["the", "new", "place", "and", "music"],
+        ["the", "new", "place", "and", "music"],
+    ]
+    assert [[t.new for t in stage] for stage in found.stages[:2]] == [[False], [True, False, True]]
+    assert found.stopped == "converged"
+
+
+def test_a_word_that_is_plausible_in_its_place_stays_although_another_is_likelier(vocabulary: Vocabulary) -> None:
+    for faithful, first in ((0.0, "new"), (0.9, "new"), (1.1, "clean")):
+        pointer = scripted(vocabulary, preferring(vocabulary, CLEANED), calibrated=Preset(faithful=faithful))
+        assert pointer.generate("place", revisions=1).stages[1][0].text == first
+
+
+def test_a_text_that_is_streamed_ends_as_it_would_have_and_hides_its_revision(vocabulary: Vocabulary) -> None:
+    pointer = scripted(vocabulary, preferring(vocabulary, CLEANED))
+    *grown, last = pointer.stream("place", preset="plain", revisions=1)
+    assert last == pointer.generate("place", preset="plain", revisions=1)
+    *before, _ = pointer.stream("place", preset="plain")
+    assert grown == before, "what it looks like before it is revised"
+
+
+def test_a_model_that_was_trained_to_revise_does_so_by_default(vocabulary: Vocabulary) -> None:
+    answer = preferring(vocabulary, CLEANED)
+    grows, revises = (scripted(vocabulary, answer, calibrated=Preset(), revisions=times) for times in (0, 1))
+    assert revises.generate("place") == grows.generate("place", revisions=1) != grows.generate("place")
+    assert revises.generate("place", revisions=0) == grows.generate("place")
+    assert revises.generate("place", preset="plain") == grows.generate("place", preset="plain")
 
 
 def test_the_model_itself_says_which_gaps_are_the_surest(vocabulary: Vocabulary) -> None:

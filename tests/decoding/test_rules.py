@@ -10,8 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scripted import HOSTILE, WORDS, Answer, hostile, scripted, small_vocabulary
 
-from pointer.decoding.generator import Generation, _births
+from pointer.decoding.generator import Generation
 from pointer.decoding.lexicon import is_contracted
+from pointer.decoding.revision import births
 from pointer.decoding.schedule import ARTICLES, PRESETS, Preset
 from pointer.evaluation.metrics import canonical
 from pointer.prepare.importance import Frequencies
@@ -26,6 +27,8 @@ decodings = st.sampled_from(
         {"decoding": "sample", "temperature": 2.0},
         {"decoding": "beam", "width": 3, "blocks": 2},
         {"decoding": "beam", "width": 2, "blocks": 0, "n": 2},
+        {"decoding": "greedy", "revisions": 2, "noi_offset": 6.0},
+        {"decoding": "sample", "revisions": 1, "noi_offset": 6.0},
     ]
 )
 
@@ -38,7 +41,7 @@ def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
 def words(generation: Generation) -> list[tuple[str, bool]]:
     """The words of a text, and whether each was asked for."""
     found: list[tuple[str, bool]] = []
-    for token, born in zip(generation.tokens, _births(generation.stages).tolist(), strict=True):
+    for token, born in zip(generation.tokens, births(generation.stages).tolist(), strict=True):
         if token.startswith("##"):
             found[-1] = (found[-1][0] + token[2:], found[-1][1])
         else:

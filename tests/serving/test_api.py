@@ -183,6 +183,17 @@ def test_what_is_decoded_as_a_whole_streams_in_the_same_form(
     assert [data["tokens"] for _, data in stages] == done["results"][0][0]["stages"]
 
 
+def test_a_revision_is_in_the_result_and_the_stages_before_it_are_sent_as_they_come(
+    server: Command, tiny: Pointer
+) -> None:
+    options = {"noi_offset": 0.5, "revisions": 1}
+    *stages, (last, done) = streamed(server.client, constraints="river; church", options=options)
+    *grown, best = tiny.stream("river; church", **options)
+    assert last == "done" and done["results"][0][0] == json.loads(json.dumps(best.to_dict()))
+    assert [data["text"] for _, data in stages] == [stage.text for stage in grown]
+    assert best.stopped == "converged" and best.stages[: len(grown)] != grown[-1].stages, "words were replaced"
+
+
 def test_the_released_preset_streams_too(server: Command) -> None:
     options = {"preset": "released"}
     *stages, (_, done) = streamed(server.client, constraints="good; food", model="converted", options=options)

@@ -258,6 +258,32 @@ def test_a_text_grows_stage_by_stage_and_can_be_scrubbed_and_replayed(site: Site
     assert len(site.bodies) == 1
 
 
+def test_a_revised_text_ends_as_the_server_tells_it(site: Site, server: Command) -> None:
+    words = ["river", "church"]
+    grown, best = (
+        server.client.post("/v1/generate", json={"constraints": words, "options": options}).json()["results"][0][0]
+        for options in ({"noi_offset": 0.5}, {"noi_offset": 0.5, "revisions": 1})
+    )
+    assert best["text"] != grown["text"] and len(best["stages"]) == len(grown["stages"])
+    last = len(best["stages"]) - 1
+    site.page.emulate_media(reduced_motion="no-preference")
+    site.page.clock.install()
+    site.open()
+    site.type(*words)
+    site.page.get_by_text("More options").click()
+    site.page.get_by_label("Revisions").fill("1")
+    site.page.get_by_label("Shorter or longer").fill("0.5")
+    site.button("Write").click()
+    site.says(re.compile(rf"after {last} stages"))
+    expect(site.slider).to_have_value("0")
+    for stage in range(1, last + 1):
+        site.page.clock.run_for(PACE)
+        expect(site.slider).to_have_value(str(stage))
+    site.finished()
+    expect(site.line.locator(".ghost")).to_have_count(0)
+    assert site.line.inner_text() == best["text"]
+
+
 def test_an_example_runs_and_start_over_brings_the_examples_back(site: Site) -> None:
     site.page.get_by_role("button", name="river · built · church · century").click()
     site.finished()

@@ -35,6 +35,7 @@ def generate(
     top_p: Annotated[float, typer.Option(help="Of sampling.")] = 1.0,
     width: Annotated[int, typer.Option(help="Of beam search.")] = 4,
     blocks: Annotated[int | None, typer.Option(help="Rounds that fill a stage; 0 for one gap at a time.")] = None,
+    revisions: Annotated[int | None, typer.Option(help="How often a finished text is thought over.")] = None,
     length: Annotated[int | None, typer.Option(help="About how many words.")] = None,
     noi_offset: Annotated[float, typer.Option(help="Above 0 shorter, below 0 longer.")] = 0.0,
     repetition_penalty: Annotated[float | None, typer.Option(help="Against words that are already there.")] = None,
@@ -59,8 +60,8 @@ def generate(
     if bool(constraints) == (file is not None):
         raise UsageError("Expected constraints or --file, found both or neither.", "Give one of them.")
     options = Options(
-        decoding, preset, n, seed, temperature, top_k, top_p, width, blocks, max_stages, max_length, length, noi_offset,
-        repetition_penalty, lock_start, lock_end, tuple(word.lower() for word in ban or ()),
+        decoding, preset, n, seed, temperature, top_k, top_p, width, blocks, revisions, max_stages, max_length, length,
+        noi_offset, repetition_penalty, lock_start, lock_end, tuple(word.lower() for word in ban or ()),
     )  # fmt: skip
     from pointer.decoding.bulk import Asked, ResultFile, generate_lines, read_lists, records
 

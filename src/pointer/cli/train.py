@@ -41,6 +41,7 @@ def train(
     keywords: Annotated[tuple[int, int] | None, typer.Option(help="Fewest and most words of a skeleton.")] = None,
     closing_share: Annotated[float | None, typer.Option(help="Share of closing pairs to train on.")] = None,
     begun_share: Annotated[float | None, typer.Option(help="Share of pairs with some gaps filled already.")] = None,
+    taken_share: Annotated[float | None, typer.Option(help="Share of closing pairs with words taken out.")] = None,
     positions: Annotated[int | None, typer.Option(help="The longest input of the model.")] = None,
     evaluate_every: Annotated[int | None, typer.Option(help="Steps between validations.")] = None,
     validation_rows: Annotated[int | None, typer.Option(help="Texts to validate on.")] = None,

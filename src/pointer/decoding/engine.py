@@ -1,7 +1,8 @@
 """The stage loop: many texts grow together, each until it is done; converged ones leave the batch.
 
 For any weights and any logits: a stage is a subsequence of the next, constraints stay whole and in order, no special
-token is ever inserted, decoding ends, and a text does not depend on what else is in its batch.
+token is ever inserted, decoding ends, and a text does not depend on what else is in its batch. A text that has grown
+may be revised: words that the model inserted are replaced, in all stages, and then it may grow on.
 """
 
 import hashlib
@@ -13,17 +14,16 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from pointer.decoding import revision
 from pointer.decoding.constraints import FRAME, INSERTED, Tokens, first_stage
 from pointer.decoding.options import Options
+from pointer.decoding.revision import Stage
 from pointer.decoding.schedule import Schedule
 from pointer.decoding.search import Filling, Predict, Text, fill
 from pointer.errors import ConstraintError
 from pointer.picture import Token
 from pointer.vocabulary import Vocabulary
 from pointer.writing import Unit
-
-Stage = tuple[Token, ...]
-"""The tokens of a stage; each knows whether this stage inserted it."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,8 @@ class Growth:
     """The model's own log-probability of every decision so far, `[NOI]` included."""
     stopped: str = ""
     """`converged`, `max_stages` or `max_length` once it is done."""
+    turns: int | None = None
+    """The turns of its revision so far; None before it has begun."""
 
     @property
     def score(self) -> float:
@@ -96,10 +98,11 @@ class Engine:
         Texts know nothing of each other, so from one stage to the next some may be left out and others added.
         """
         live = [(i, growth) for i, pool in enumerate(pools) for growth in pool if not growth.stopped]
-        fillings = fill(self.predict, [g.text for _, g in live], self.schedule, self.options, self.name)
+        texts = [self._asked_about(growth) for _, growth in live]
+        fillings = fill(self.predict, texts, self.schedule, self.options, self.name)
         grown: list[list[Growth]] = [[g for g in pool if g.stopped] for pool in pools]
-        for (i, growth), ways in zip(live, fillings, strict=True):
-            grown[i] += [self._grown(growth, way) for way in ways[: self._kept]]
+        for (i, growth), text, ways in zip(live, texts, fillings, strict=True):
+            grown[i] += [self._after(growth, text, way) for way in ways[: self._kept]]
         return [_best(pool, self._kept) for pool in grown]
 
     def finish(self, growths: Sequence[Growth]) -> list[list[Growth]]:
@@ -118,6 +121,30 @@ class Engine:
     def _kept(self) -> int:
         """How many candidates a text carries from stage to stage: the paper's beam search keeps one."""
         return self.options.n if self.options.decoding == "beam" else 1
+
+    @property
+    def _turns(self) -> int:
+        """How many turns the revision of a text has."""
+        return (self.options.revisions or 0) * revision.GROUPS
+
+    def _asked_about(self, growth: Growth) -> Text:
+        """The text as the model is to see it next: as it is, or with words taken out while it is revised."""
+        if growth.turns is None or growth.turns == self._turns:
+            return growth.text
+        return revision.take_out(growth.text, growth.turns, self.vocabulary)
+
+    def _after(self, growth: Growth, asked_about: Text, way: Filling) -> Growth:
+        if asked_about.taken is not None:
+            return self._revised(growth, asked_about, way)
+        if not way.tokens and growth.turns is None and self._turns:
+            return replace(growth, turns=0)  # its gaps will be asked again when it has been revised
+        return self._grown(growth, way)
+
+    def _revised(self, growth: Growth, asked_about: Text, way: Filling) -> Growth:
+        assert growth.turns is not None
+        text = revision.put_back(growth.text, asked_about, way.tokens)
+        stages = revision.retold(growth.stages, text, self.vocabulary)
+        return replace(growth, text=text, stages=stages, turns=growth.turns + 1)
 
     def _limit(self, text: Text) -> str:
         if len(text.tokens) >= self.options.max_length:

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from pointer.decoding.calibration import Calibration
 from pointer.decoding.constraints import FRAME, INSERTED, Tokens, first_stage, parse
-from pointer.decoding.engine import Engine, Growth, Stage
+from pointer.decoding.engine import Engine, Growth
 from pointer.decoding.lexicon import Lexicon
 from pointer.decoding.options import Options
 from pointer.decoding.released import LENGTH, decode_released, released_text
+from pointer.decoding.revision import Stage, births
 from pointer.decoding.schedule import Preset, Schedule, default_preset
 from pointer.decoding.search import Predict, Text
 from pointer.errors import CheckpointError, UsageError
@@ -43,9 +43,9 @@ class Generation:
     spans: tuple[tuple[int, int], ...]
     """Where each constraint stands in `text`, in order."""
     stages: tuple[Stage, ...]
-    """X^0, X^1, ... ; ends with the repeated X^K if it converged."""
+    """X^0, X^1, ... ; ends with the repeated X^K if it converged. What a revision replaced is replaced in all."""
     score: float
-    """The model's log-likelihood of all its decisions, per gap of the text."""
+    """The model's log-likelihood of all decisions by which the text grew, per gap of the text."""
     stopped: str
     """`converged`, `max_stages` or `max_length`."""
     constraints: tuple[str, ...] = ()
@@ -104,6 +104,7 @@ class Pointer:
         calibrated: Preset | None = None,
         calibration: Calibration | None = None,
         rounds: int = 1,
+        revisions: int = 0,
         schedule: str = "paper",
         frequencies: bytes | None = None,
         model: InsertionTransformer | None = None,
@@ -118,6 +119,7 @@ class Pointer:
         self.calibrated = calibrated
         self.calibration = calibration
         self.rounds = rounds
+        self.revisions = revisions
         self.schedule = schedule
         self._frequencies = frequencies
         self.model = model
@@ -160,6 +162,7 @@ class Pointer:
             calibrated=_preset(calibrated, section, name) if calibrated else None,
             calibration=Calibration.of(measured, model.vocabulary, name) if measured else None,
             rounds=section.get("rounds", 1),
+            revisions=section.get("revisions", 0),
             schedule=section.get("schedule", "paper"),
             frequencies=model.files.get("document_frequencies.json.gz"),
             model=model,
@@ -183,7 +186,10 @@ class Pointer:
         return results
 
     def stream(self, constraints: Constraints, **options: Any) -> Iterator[Generation]:
-        """The text after every stage, X^0 first; the last one is finished (`stopped` says why)."""
+        """The text after every stage, X^0 first; the last one is finished (`stopped` says why).
+
+        While a text is revised there is nothing new to see; where it was, some words of the last one are others.
+        """
         chosen = Options.of(options)
         if chosen.n > 1 or chosen.length is not None or chosen.preset == "released":
             raise UsageError("stream: expected one text, no length and no preset released.", "Use generate_many.")
@@ -191,7 +197,8 @@ class Pointer:
         growth = engine.start(parse(constraints))
         yield self.written(growth)
         for [pool] in engine.run([growth]):
-            yield self.written(pool[0])
+            if pool[0].turns is None or pool[0].stopped:
+                yield self.written(pool[0])
 
     def plan(self, constraints: tuple[str, ...], options: Options) -> Plan:
         """How to get the texts of one list, best first."""
@@ -256,7 +263,7 @@ class Pointer:
 
     def engine(self, options: Options) -> Engine:
         """What lets texts grow by these options."""
-        options = replace(options, blocks=self._blocks(options))
+        options = replace(options, blocks=self._blocks(options), revisions=self._revisions(options))
         lexicon = self.lexicon if options.preset == "default" else None  # only where it is asked for
         default = self.calibrated or default_preset(self.schedule, options.blocks)
         schedule = Schedule(self.vocabulary, options, self.device, default, lexicon, self.calibration)
@@ -268,6 +275,11 @@ class Pointer:
         if options.decoding == "beam":
             return 2
         return self.rounds if options.preset == "default" else 1  # the other presets decode as the paper does
+
+    def _revisions(self, options: Options) -> int:
+        if options.revisions is not None:
+            return options.revisions
+        return self.revisions if options.preset == "default" else 0
 
     @cached_property
     def lexicon(self) -> Lexicon | None:
@@ -285,7 +297,7 @@ class Pointer:
         if not generation.spans:  # the authors' decoder keeps no account of what stands where
             stages = ([self.vocabulary.id(token.text) for token in stage] for stage in generation.stages)
             return [released_text(self.vocabulary, ids) for ids in stages]
-        born = _births(generation.stages)
+        born = births(generation.stages)
         owner = np.full(len(born), INSERTED)
         first = first_stage(generation.constraints, self.vocabulary, self.end)
         owner[born == 0] = first.owner[first.owner != FRAME]
@@ -320,17 +332,6 @@ def predictor(model: InsertionTransformer) -> Predict:
         return logits
 
     return predict
-
-
-def _births(stages: Sequence[Stage]) -> npt.NDArray[np.int64]:
-    """For every token of the last stage the stage that inserted it."""
-    born = np.zeros(len(stages[-1]), np.int64)
-    alive = np.arange(len(born))
-    for number in range(len(stages) - 1, 0, -1):
-        new = np.array([token.new for token in stages[number]], bool)
-        born[alive[new]] = number
-        alive = alive[~new]
-    return born
 
 
 def _words(generation: Generation) -> int:

@@ -9,8 +9,8 @@ from pointer.errors import UsageError
 CHOICES = {"decoding": ("greedy", "sample", "beam"), "preset": (*PRESETS, "released")}
 RANGES: dict[str, tuple[float, float]] = {
     "n": (1, 64), "seed": (-(2**63), 2**63 - 1), "temperature": (0.01, 100), "top_k": (0, 1_000_000),
-    "top_p": (0.0001, 1), "width": (1, 64), "blocks": (0, 8), "max_stages": (0, 64), "max_length": (3, 512),
-    "length": (1, 400), "noi_offset": (-100, 100), "repetition_penalty": (0, 100),
+    "top_p": (0.0001, 1), "width": (1, 64), "blocks": (0, 8), "revisions": (0, 8), "max_stages": (0, 64),
+    "max_length": (3, 512), "length": (1, 400), "noi_offset": (-100, 100), "repetition_penalty": (0, 100),
 }  # fmt: skip
 """What a number may be; a seed has to fit into that of PyTorch."""
 
@@ -42,6 +42,9 @@ class Options:
     blocks: int | None = None
     """Rounds in which the gaps of a stage are filled (1: all at once; 2: the surest half of the insertions, then the
     others given those; 0: one by one); left out, 2 for beam search, otherwise what the model was trained for."""
+    revisions: int | None = None
+    """How often each word of a finished text is thought over, given all others; left out, what the model was trained
+    for."""
     max_stages: int = 12
     """Stages after which decoding stops."""
     max_length: int = 128

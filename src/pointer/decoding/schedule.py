@@ -26,6 +26,8 @@ LARGEST_LOGIT = 1e4
 """No trained model comes near it; it keeps an infinite logit from turning the others into NaN."""
 LAST_RESORT = -1e9
 """The score of `[NOI]` where something else should go in, if there is anything."""
+NOTHING = -1
+"""In the place of what was taken out of a gap, if nothing was."""
 SENTENCE_MARKS = ".,!?;:"
 ARTICLES = frozenset(["a", "an", "the"])
 RAREST = math.log(1000)
@@ -94,6 +96,9 @@ class Preset:
     calibration: bool = False
     """What `pointer calibrate` measured for the model is applied, if it was: words that it uses too often cost more,
     and `[NOI]` gets what brings the usual length."""
+    faithful: float = 0.0
+    """Added to the log-probability of a word that was taken out of a finished text, if it is still plausible there: a
+    revision replaces what is out of place, and not what could as well be another word."""
     marks: str | None = None
     """The only marks that are inserted; left out, all are.
 
@@ -120,6 +125,7 @@ PRESETS = {
         nouns=True,
         hyphens=True,
         calibration=True,
+        faithful=2.0,
         marks=".,!?;:'-&$%/",
     ),
 }
@@ -165,6 +171,8 @@ class Gaps:
     """Is the word left of the gap still to be spelt out?"""
     inserted: tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]
     """Did the model insert what stands left of the gap, and what stands right of it?"""
+    taken: npt.NDArray[np.int64]
+    """What a revision took out of the gap, which gets something again; or `NOTHING`."""
 
 
 class Schedule:
@@ -275,6 +283,21 @@ class Schedule:
         columns = np.concatenate([present[text][0] for text in gaps.text])
         cost = np.concatenate([costs[text] for text in gaps.text]).astype(np.float32)
         scores[self._tensor(rows), self._tensor(columns)] -= self._tensor(cost)
+        return scores
+
+    def favour_taken(self, scores: torch.Tensor, gaps: Gaps) -> torch.Tensor:
+        """Give a word that was taken out a better chance than others to come back, and `[NOI]` none.
+
+        What was a content word stays one: function words are always likely, and a text would lose what it says.
+        """
+        revised = np.flatnonzero(gaps.taken != NOTHING)
+        if len(revised):
+            rows = self._tensor(revised)
+            scores[rows, self._tensor(gaps.taken[revised])] += self.preset.faithful
+            is_function = self._function_words.bool()
+            content = rows[~is_function[self._tensor(gaps.taken[revised])]]
+            scores[content[:, None], is_function.nonzero()[:, 0]] = -torch.inf
+            scores[rows, self.vocabulary.noi] = LAST_RESORT
         return scores
 
     def weigh_nothing(self, scores: torch.Tensor, own: torch.Tensor) -> torch.Tensor:

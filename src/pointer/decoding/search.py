@@ -20,7 +20,7 @@ import torch
 
 from pointer.decoding.constraints import INSERTED, Locks, Tokens, open_gaps
 from pointer.decoding.options import Options
-from pointer.decoding.schedule import LAST_RESORT, Gaps, Schedule
+from pointer.decoding.schedule import LAST_RESORT, NOTHING, Gaps, Schedule
 from pointer.vocabulary import Vocabulary
 
 Predict = Callable[[torch.Tensor, torch.Tensor | None, torch.Tensor, torch.Tensor], torch.Tensor]
@@ -42,6 +42,13 @@ class Text:
     stage: int
     key: bytes
     """What its random draws depend on: seed and constraints."""
+    taken: dict[int, int] | None = None
+    """Of a finished text that is revised: the words that were taken out of it, by the gaps that they left. Only these
+    are open."""
+
+    def open_gaps(self, vocabulary: Vocabulary, locks: Locks) -> list[int]:
+        """The gaps that are to be decided, left to right."""
+        return open_gaps(self.tokens, vocabulary, locks).tolist() if self.taken is None else list(self.taken)
 
 
 @dataclass(frozen=True)
@@ -62,7 +69,7 @@ def fill(
 ) -> list[list[Filling]]:
     """The best fillings of the open gaps of every text, best first: one for greedy and sampling, `width` for a beam."""
     locks = Locks(options.lock_start, options.lock_end)
-    left = [open_gaps(text.tokens, schedule.vocabulary, locks).tolist() for text in texts]
+    left = [text.open_gaps(schedule.vocabulary, locks) for text in texts]
     beams: list[list[Filling]] = [[Filling()] for _ in texts]
     one_by_one = options.blocks == 0
     rounds = max(map(len, left), default=0) if one_by_one else options.blocks or 1
@@ -72,7 +79,8 @@ def fill(
         answers = _ask(predict, partial, schedule, options, name)
         for i in asked:
             mine = [next(answers) for _ in beams[i]]
-            now = mine[0].due(rounds - turn, schedule.vocabulary.noi)
+            # What is taken out of a finished text stands too far apart to be decided in rounds.
+            now = mine[0].due(rounds - turn if texts[i].taken is None else 1, schedule.vocabulary.noi)
             gaps, chosen = [left[i][k] for k in now], [candidates.at(now) for candidates in mine]
             beams[i] = _extended(texts[i].tokens, beams[i], gaps, chosen, schedule, _width(options))
             room = options.max_length - len(texts[i].tokens) - max(len(beam.tokens) for beam in beams[i])
@@ -150,9 +158,10 @@ def _ask(
         at = [torch.from_numpy(t).to(schedule.device) for t in (rows, positions)]
         with torch.inference_mode():
             logits = predict(tensors[0], tensors[1], at[0], at[1])  # type: ignore[arg-type]  # G V
-            gaps = _describe(sequences, [partial[i].text for i in group], rows, positions, schedule)
+            gaps = _describe(sequences, [partial[i] for i in group], rows, positions, schedule)
             own, scores = schedule.log_probabilities(logits, gaps, name)
             scores = schedule.penalise(scores, gaps, [sequence.ids for sequence in sequences])
+            scores = schedule.favour_taken(scores, gaps)
             scores = schedule.weigh_nothing(scores, own)
             chosen, by = _choose(scores, [partial[i] for i in group], schedule, options)  # G W
             lists = [x.tolist() for x in (chosen, by, own.gather(1, chosen))]
@@ -189,7 +198,7 @@ def _padded(sequences: list[Tokens], pad: int) -> tuple[npt.NDArray[np.int64], n
 
 def _describe(
     sequences: list[Tokens],
-    texts: list[Text],
+    partial: list[_Partial],
     rows: npt.NDArray[np.int64],
     positions: npt.NDArray[np.int64],
     schedule: Schedule,
@@ -212,8 +221,12 @@ def _describe(
         for r, p, x in zip(rows, positions, is_asked, strict=True)
     ]
     is_half = np.array([lexicon is not None and lexicon.is_unfinished(word) for word in words], bool)
-    stage = np.array([text.stage for text in texts])[rows]
-    return Gaps(stage, left, right, extends, is_end, rows, words, is_half & ~vocabulary.continues[right], inserted)
+    stage = np.array([one.text.stage for one in partial])[rows]
+    is_half &= ~vocabulary.continues[right]
+    taken = np.array(
+        [NOTHING if one.text.taken is None else one.text.taken[gap] for one in partial for gap in one.gaps]
+    )
+    return Gaps(stage, left, right, extends, is_end, rows, words, is_half, inserted, taken)
 
 
 def _word_before(sequence: Tokens, position: int, vocabulary: Vocabulary) -> str:

@@ -142,7 +142,8 @@ def _api(service: Service, settings: Settings) -> APIRouter:
 
         `stage` events carry `{"stage", "tokens", "text"}`; `done` carries what `/v1/generate` answers; `error` has the
         shape of all errors. Where several texts are asked for, or a length, or the preset `released`, the stages of the
-        best text are sent when it is finished.
+        best text are sent when it is finished. A model that revises a text once it has grown may have replaced words in
+        the stages of `done`.
         """
         deadline = _deadline(limits)
         asked = _asked(service, await _read(request, schemas.GenerateRequest, limits, deadline))
@@ -349,6 +350,8 @@ class _Events:
                     continue
                 if growth is None:
                     break
+                if growth.turns is not None:  # words are replaced in all stages, so only the whole can tell it
+                    continue
                 generation = self.pointer.written(growth)
                 yield _stage_event(generation, sent, generation.text)
                 sent += 1

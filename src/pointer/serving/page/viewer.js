@@ -90,17 +90,21 @@ export class Viewer {
     else if (stage > 0) this.#play();
   }
 
-  // All texts, best first. If the best is the one that has been growing, it goes on from where it is.
+  // All texts, best first. If the best is the one that has been growing, it goes on from where it is; words that a
+  // revision has replaced since change where they stand.
   finish(generations) {
     const seen = this.#texts[0]?.stages ?? [];
     this.#isRunning = false;
     this.#texts = generations.map((generation) => this.#read(generation));
     this.#chosen = 0;
     const best = this.#texts[0];
-    const goesOn = seen.length > 0 && JSON.stringify(seen) === JSON.stringify(best.stages.slice(0, seen.length));
+    const shape = (stages) => JSON.stringify(stages.map((tokens) => tokens.map((token) => token.new)));
+    const goesOn = seen.length > 0 && shape(seen) === shape(best.stages.slice(0, seen.length));
     this.#drawCards();
-    if (goesOn) this.#draw();
-    else this.#open();
+    if (goesOn) {
+      this.#draw();
+      this.#show(this.#stage);
+    } else this.#open();
     if (isCalm()) this.#show(this.#last());
     else this.#play();
     const several = generations.length > 1 ? `${generations.length} texts, the best one: ` : "";
