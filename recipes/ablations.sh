@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What the start, the stages and the size of a model are worth, for equal tokens: ablations.sh reviews|news [OUT]
+# What the start, the stages and the size of a model are worth, for equal tokens: ablations.sh reviews|news [OUT [NAME...]]
 # Trains on the same texts for TOKENS=1000000 each, one seed, holds each to the words and the length of people's texts, and
-# scores what they write from the keywords of the test texts:
+# scores what they write from the keywords of the test texts; all of these, or those that are named:
 #   wiki         from the embedded model wiki, like the embedded models of the package
 #   no-wiki      from all-MiniLM-L6-v2 itself
 #   late         from there too, but on the paper's schedule
@@ -9,18 +9,22 @@
 #   mini         from scratch, 4 x 256
 # Needs POINTER_DATA (the corpora) and MINILM (the folder of all-MiniLM-L6-v2). Goes on where it was interrupted.
 set -euo pipefail
-name=$1 out=${2:-ablations/$1} tokens=${TOKENS:-1000000}
+name=$1 out=${2:-ablations/$1} tokens=${TOKENS:-1000000} named=" ${*:3} "
+wanted() { [ "$named" = "  " ] || [[ "$named" == *" $1 "* ]]; }
 source "$(dirname "$0")/corpora.sh"
 
 corpus "$name"
 prepared "$name"
-pointer prepare "$runs/$name.txt" --max-length "$length" --skeleton mixed --importance none --out "$runs/$name-interleaved-data"
+if wanted interleaved; then
+  pointer prepare "$runs/$name.txt" --max-length "$length" --skeleton mixed --importance none --out "$runs/$name-interleaved-data"
+fi
 mkdir -p "$out"
 [ -f "$out/references.txt" ] || xz -dc "$POINTER_DATA/$folder/test.txt.xz" > "$out/references.txt"
 pointer keywords "$out/references.txt" --max "$most" --separator "; " > "$out/keys.txt"
 
 systems=()
 try() { # NAME DATA START SETTING...
+  wanted "$1" || return 0
   local as=$1 data=$2 start=$3 run=$runs/$name-ablation-$1
   shift 3
   pointer train "$data" --init "$start" --validation "$runs/$name-valid" --tokens "$tokens" --about "$about" --out "$run" "$@"

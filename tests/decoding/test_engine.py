@@ -8,9 +8,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scripted import HOSTILE, WORDS, hostile, scripted, small_vocabulary
 
+from pointer.decoding.constraints import FRAME, INSERTED, Tokens
 from pointer.decoding.generator import Generation
+from pointer.decoding.revision import GROUPS, put_back, take_out
 from pointer.decoding.schedule import Preset
+from pointer.decoding.search import Text
 from pointer.errors import CheckpointError, ConstraintError, UsageError
+from pointer.prepare.importance import Frequencies
 from pointer.settings import SCHEDULES
 from pointer.vocabulary import SPECIAL, Vocabulary
 
@@ -145,11 +149,12 @@ CLEANED = {
     # When "clean" goes in, nothing is known about the place; once the rest is there, it is out of place.
     ("place",): {0: {"clean": 5.0}, 1: {"music": 5.0}},
     ("clean", "place", "music"): {2: {"and": 5.0}},
-    ("place", "and", "music"): {0: {"new": 4.0, "clean": 3.0, "[NOI]": 9.0}},
-    ("new", "place", "and", "music"): {0: {"the": 5.0}},
+    # (A function word would be likelier still, and so would nothing; but something was said here.)
+    ("place", "and", "music"): {0: {"friendly": 4.0, "clean": 3.0, "the": 8.0, "[NOI]": 9.0}},
+    ("friendly", "place", "and", "music"): {0: {"the": 5.0}},
     # The other words would be the same again.
-    **{(first, "place", "music"): {2: {"and": 5.0}} for first in ("new", "clean")},
-    **{(first, "place", "and"): {3: {"music": 5.0}} for first in ("new", "clean")},
+    **{(first, "place", "music"): {2: {"and": 5.0}} for first in ("friendly", "clean")},
+    **{(first, "place", "and"): {3: {"music": 5.0}} for first in ("friendly", "clean")},
 }
 
 
@@ -162,19 +167,41 @@ def test_a_word_that_is_out_of_place_in_the_finished_text_is_replaced(vocabulary
     # In all stages; and the text grows on, as it would have with that word from the start.
     assert stages == [
         ["place"],
-        ["new", "place", "music"],
-        ["new", "place", "and", "music"],
-        ["the", "new", "place", "and", "music"],
-        ["the", "new", "place", "and", "music"],
+        ["friendly", "place", "music"],
+        ["friendly", "place", "and", "music"],
+        ["the", "friendly", "place", "and", "music"],
+        ["the", "friendly", "place", "and", "music"],
     ]
     assert [[t.new for t in stage] for stage in found.stages[:2]] == [[False], [True, False, True]]
     assert found.stopped == "converged"
 
 
 def test_a_word_that_is_plausible_in_its_place_stays_although_another_is_likelier(vocabulary: Vocabulary) -> None:
-    for faithful, first in ((0.0, "new"), (0.9, "new"), (1.1, "clean")):
+    for faithful, first in ((0.0, "friendly"), (0.9, "friendly"), (1.1, "clean")):
         pointer = scripted(vocabulary, preferring(vocabulary, CLEANED), calibrated=Preset(faithful=faithful))
         assert pointer.generate("place", revisions=1).stages[1][0].text == first
+
+
+def test_a_revision_looks_for_what_fits_and_not_for_what_is_rare(vocabulary: Vocabulary) -> None:
+    fits = CLEANED | {("place", "and", "music"): {0: {"friendly": 4.0, "great": 3.0}}}
+    table = Frequencies(1000, {"friendly": 900, "great": 1, "clean": 1, "place": 1, "music": 1}).to_bytes()
+    rare = Preset(common=(9.0,), calibration=True)
+    pointer = scripted(vocabulary, preferring(vocabulary, fits), calibrated=rare, frequencies=table)
+    assert pointer.generate("place", revisions=1).stages[1][0].text == "friendly"
+    assert pointer.generate("place; and; music", lock_end=True, max_stages=1).tokens[0] == "great", "while it grows"
+
+
+def test_a_revision_leaves_constraints_words_of_pieces_and_contractions_alone(vocabulary: Vocabulary) -> None:
+    tokens = ["[CLS]", "the", "music", "i", "don", "'", "t", "love", "clean", "##er", "food", "[SEP]"]
+    owner = np.full(len(tokens), INSERTED)
+    owner[[0, -1]], owner[2] = FRAME, 0
+    ids = np.array([vocabulary.id(token) for token in tokens])
+    text = Text(Tokens(ids, owner), 3, b"")
+    turns = [take_out(text, turn, vocabulary) for turn in range(GROUPS)]
+    taken = [[vocabulary.tokens[i] for i in (turn.taken or {}).values()] for turn in turns]
+    assert taken == [["the"], ["i"], ["love"], ["food"]]
+    for turn in turns:
+        assert turn.taken is not None and put_back(text, turn, turn.taken).tokens.ids.tolist() == ids.tolist()
 
 
 def test_a_text_that_is_streamed_ends_as_it_would_have_and_hides_its_revision(vocabulary: Vocabulary) -> None:
