@@ -14,7 +14,6 @@ from pointer.decoding.revision import GROUPS, put_back, take_out
 from pointer.decoding.schedule import Preset
 from pointer.decoding.search import Text
 from pointer.errors import CheckpointError, ConstraintError, UsageError
-from pointer.prepare.importance import Frequencies
 from pointer.settings import SCHEDULES
 from pointer.vocabulary import SPECIAL, Vocabulary
 
@@ -180,15 +179,6 @@ def test_a_word_that_is_plausible_in_its_place_stays_although_another_is_likelie
     for faithful, first in ((0.0, "friendly"), (0.9, "friendly"), (1.1, "clean")):
         pointer = scripted(vocabulary, preferring(vocabulary, CLEANED), calibrated=Preset(faithful=faithful))
         assert pointer.generate("place", revisions=1).stages[1][0].text == first
-
-
-def test_a_revision_looks_for_what_fits_and_not_for_what_is_rare(vocabulary: Vocabulary) -> None:
-    fits = CLEANED | {("place", "and", "music"): {0: {"friendly": 4.0, "great": 3.0}}}
-    table = Frequencies(1000, {"friendly": 900, "great": 1, "clean": 1, "place": 1, "music": 1}).to_bytes()
-    rare = Preset(common=(9.0,), calibration=True)
-    pointer = scripted(vocabulary, preferring(vocabulary, fits), calibrated=rare, frequencies=table)
-    assert pointer.generate("place", revisions=1).stages[1][0].text == "friendly"
-    assert pointer.generate("place; and; music", lock_end=True, max_stages=1).tokens[0] == "great", "while it grows"
 
 
 def test_a_revision_leaves_constraints_words_of_pieces_and_contractions_alone(vocabulary: Vocabulary) -> None:

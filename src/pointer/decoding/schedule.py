@@ -252,21 +252,18 @@ class Schedule:
             scores = scores.masked_fill(scores < least, -torch.inf)
             scores[:, self.vocabulary.noi] = nothing
         if self._too_common is not None:
-            stages = np.minimum(gaps.stage, len(self.preset.common) - 1)
-            rows = np.where(gaps.taken == NOTHING, stages, len(self.preset.common))
-            scores = scores - self._too_common[self._tensor(rows)]
+            stages = np.minimum(gaps.stage, len(self._too_common) - 1)
+            scores = scores - self._too_common[self._tensor(stages)]
         return scores
 
     @cached_property
     def _too_common(self) -> torch.Tensor | None:
-        """What is taken off every entry for its frequency, in all texts and in those of this model, `S+1 V`: a row for
-        each stage, and one for revisions, which look for what fits best and not for what is rare.
-        """
-        by_stage = self._tensor(np.array([*self.preset.common, 0.0], np.float32))[:, None]
+        """What is taken off every entry for its frequency, in all texts and in those of this model, by stage, `S V`."""
+        by_stage = self._tensor(np.array(self.preset.common, np.float32))[:, None]
         if self.lexicon is not None and any(self.preset.common):
             common = by_stage * self._commonness
         elif self.calibration.words:
-            common = torch.zeros(len(by_stage), len(self.vocabulary), device=self.device)
+            common = torch.zeros(1, len(self.vocabulary), device=self.device)
         else:
             return None
         return common + self._tensor(costs(self.calibration, self.vocabulary))
