@@ -213,7 +213,11 @@ def _describe(
     beyond = np.minimum(at + 1, len(ids) - 1)
     right = np.where(is_end, vocabulary.id("[SEP]"), ids[beyond])
     inserted = owner[at] == INSERTED, ~is_end & (owner[beyond] == INSERTED)
-    extends = inserted[0] & schedule.extends(left)
+    taken = np.array(
+        [NOTHING if one.text.taken is None else one.text.taken[gap] for one in partial for gap in one.gaps]
+    )
+    # A word that was taken out is replaced by a word: a piece would be older than the head that it belongs to.
+    extends = inserted[0] & schedule.extends(left) & (taken == NOTHING)
     lexicon = schedule.spelling
     is_asked = extends & (bool(schedule.banned) | (lexicon is not None and lexicon.may_be_unfinished[left]))
     words = [
@@ -223,9 +227,6 @@ def _describe(
     is_half = np.array([lexicon is not None and lexicon.is_unfinished(word) for word in words], bool)
     stage = np.array([one.text.stage for one in partial])[rows]
     is_half &= ~vocabulary.continues[right]
-    taken = np.array(
-        [NOTHING if one.text.taken is None else one.text.taken[gap] for one in partial for gap in one.gaps]
-    )
     return Gaps(stage, left, right, extends, is_end, rows, words, is_half, inserted, taken)
 
 
