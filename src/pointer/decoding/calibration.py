@@ -35,7 +35,7 @@ RATE = 0.75
 """The share of what is wrong that one pass takes off: where one word is held back, others come in its place."""
 MOST = 2.0
 """No word loses or gains more than this: what a model never writes by itself should not be forced on it."""
-LONGER = 0.1
+LONGER = 0.25
 """How much longer, as a logarithm, texts get at the most where `[NOI]` loses 1 of its log-probability. A smaller number
 would make the lengths of passes swing."""
 STRIDE = 2.0
