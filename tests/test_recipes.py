@@ -26,7 +26,7 @@ def printed(recipe: str, folder: Path, **environment: str) -> str:
     done = subprocess.run(
         [str(RECIPES / recipe), "reviews"],
         cwd=folder,
-        env=os.environ | {"POINTER_DATA": str(folder / "data"), "PATH": path} | environment,
+        env=os.environ | {"POINTER_DATA": str(folder / "data"), "RUNS": "runs", "PATH": path} | environment,
         capture_output=True,
         text=True,
     )
