@@ -50,7 +50,7 @@ ENGLISH = Vocabulary.open("english")
 QUICK = TrainingSettings(
     learning_rate=1e-3, steps=12, batch_tokens=512, save_every=4, evaluate_every=8, log_every=1, validation_rows=4
 )
-EAGER = replace(QUICK, dropout=0.1, skeleton="mixed", begun_share=0.5, schedule="eager")
+EAGER = replace(QUICK, dropout=0.1, skeleton="mixed", begun_share=0.5, taken_share=0.5, schedule="eager")
 
 
 @pytest.fixture(scope="module")
@@ -344,6 +344,7 @@ def test_a_run_leaves_checkpoints_that_explain_themselves(run: Path, data: Prepa
     model = InsertionTransformer.from_pretrained(run)
     assert model.config.pointer["vocabulary"] == data.vocabulary.fingerprint
     assert model.config.pointer["rounds"] == 2  # it was trained on begun stages
+    assert model.config.pointer["revisions"] == 1  # and on finished ones with words taken out
     assert model.config.pointer["schedule"] == "eager"
     card = (run / "last" / CARD).read_text()
     assert "12 steps" in card and "| learning_rate | 0.001 |" in card and "| closing |" in card
@@ -392,7 +393,7 @@ def program(data: Path, out: Path, changes: str) -> str:
 
 def test_a_killed_run_continues_as_if_nothing_had_happened(run: Path, folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "killed"
-    code = program(folder, out, "dropout=0.1, skeleton='mixed', begun_share=0.5, schedule='eager'")
+    code = program(folder, out, "dropout=0.1, skeleton='mixed', begun_share=0.5, taken_share=0.5, schedule='eager'")
     environment = os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads())}
     running = subprocess.Popen([sys.executable, "-c", code], env=environment)
     while not (out / METRICS).exists() or len((out / METRICS).read_text().splitlines()) < 7:
