@@ -6,6 +6,8 @@ READY := .venv/.ready
 .PHONY: demo test lint bench clean
 
 demo: $(READY)
+	@$(BIN)/pointer fetch smollm2 > /dev/null || true
+	@$(BIN)/pointer generate "dog; frisbee; park" --best-of 8 --show-stages && echo
 	@$(BIN)/pointer generate --model wiki "river; built; church; century" --show-stages && echo
 	@$(BIN)/pointer generate --model news "prime minister; tax cuts; parliament" --show-stages && echo
 	@$(BIN)/pointer generate --model reviews "friendly staff; breakfast; coffee; back" --show-stages

@@ -8,7 +8,7 @@ the stream is three numbers, and every process of a run knows the batches of all
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -342,7 +342,7 @@ class Batches:
             pairs = _some_taken(pairs, rows, self.vocabulary, self.stages.taken_share, random)
         batches = cut(pairs, self.batch_tokens, random)
         size = self.batches_per_step
-        batches = _even(batches, size)
+        batches = even(batches, size)
         batches = [batches[i] for i in random.permutation(len(batches))]
         return rows, [batches[i : i + size] for i in range(0, len(batches), size)]
 
@@ -363,7 +363,18 @@ class Batches:
                 place = after
 
 
-def _even(batches: list[Pairs], multiple: int) -> list[Pairs]:
+class Divisible(Protocol):
+    """A batch that can be split."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, which: slice, /) -> "Divisible": ...
+
+
+Divided = TypeVar("Divided", bound=Divisible)
+
+
+def even(batches: list[Divided], multiple: int) -> list[Divided]:
     """Split batches until their number is a multiple, so that every process has work at every step."""
     while len(batches) % multiple:
         largest = max(range(len(batches)), key=lambda i: len(batches[i]))
@@ -373,5 +384,6 @@ def _even(batches: list[Pairs], multiple: int) -> list[Pairs]:
                 f"Expected enough texts for {multiple} batches a step, found {len(batches)} pairs in the last block.",
                 "Prepare more texts, or use fewer processes.",
             )
-        batches[largest : largest + 1] = [batches[largest][:half], batches[largest][half:]]
+        parts = batches[largest][:half], batches[largest][half:]
+        batches[largest : largest + 1] = cast(list[Divided], list(parts))
     return batches

@@ -48,6 +48,49 @@ def model_card(
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
+def causal_card(
+    name: str,
+    config: dict[str, Any],
+    init: object,
+    about: str,
+    settings: TrainingSettings,
+    counts: dict[str, int],
+    history: list[dict[str, Any]],
+    progress: dict[str, Any],
+) -> str:
+    """The card of an adapter. `counts` says how many texts of each style it was trained on."""
+    start = f"`{'/'.join(Path(str(init)).parts[-2:])}`" if init else "nothing"
+    base = Path(config["base"]).name
+    chosen = {key: value for key, value in asdict(settings).items() if value is not None}
+    texts = ", ".join(f"{count:,} of the style {style}" for style, count in counts.items())
+    validations = [line for line in history if "validation" in line]
+    results = [[f"{v['step']:,}", f"{v['validation']['loss']:.4f}"] for v in validations]
+    parts = [
+        f"---\nlibrary_name: peft\nbase_model: {base}\ntags:\n- pointer\n- lora\n---",
+        f"# {name}\n\nAn adapter (LoRA) for `{base}` and POINTER {__version__}: it writes a text around given words by "
+        f"inserting between them from left to right.\n\n```python\nfrom pointer import Pointer\n\n"
+        f'Pointer.from_pretrained("{name}").generate(["first", "words"])\n```',
+        f"## Data and licence\n\n{about or 'The data is not described; ask who trained this model before you use it.'}"
+        f"\n\nTexts: {texts}.",
+        f"## Training\n\nStarted from {start}. {progress['step']:,} steps, {progress['epochs']:.2f} epochs, "
+        f"{progress['tokens']:,} tokens in {progress['seconds'] / 60:.0f} minutes; "
+        f"{progress['tokens_before'] + progress['tokens']:,} tokens with all that came before.\n\n"
+        + table(["setting", "value"], [[key, str(value)] for key, value in chosen.items()]),
+        "## Results\n\nLoss of a decision on held-out texts. ![](curve.png)\n\n" + table(["step", "loss"], results),
+        _samples(validations),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _samples(validations: list[dict[str, Any]]) -> str:
+    """The texts of the last validation."""
+    found = validations[-1].get("samples", []) if validations else []
+    samples = [[", ".join(sample["constraints"]), sample["text"]] for sample in found]
+    return "## Samples\n\nNot chosen: the first held-out texts that have keywords.\n\n" + table(
+        ["constraints", "text"], [[cell.replace("|", "\\|") for cell in row] for row in samples]
+    )
+
+
 def _results(history: list[dict[str, Any]]) -> str:
     validations = [line for line in history if "validation" in line]
     if not validations:
@@ -60,11 +103,9 @@ def _results(history: list[dict[str, Any]]) -> str:
         for stage, values in groups.items()
     ]
     head = ["stage", "loss", "perplexity of insertions", "top-1 accuracy", "[NOI] precision", "[NOI] recall"]
-    samples = [[", ".join(s["constraints"]), s["text"]] for s in validations[-1].get("samples", [])]
     return (
         f"## Results\n\nOn held-out texts, at step {validations[-1]['step']:,}. ![](curve.png)\n\n{table(head, rows)}"
-        f"\n\n## Samples\n\nNot chosen: the first held-out texts that have keywords.\n\n"
-        + table(["constraints", "text"], [[cell.replace("|", "\\|") for cell in row] for row in samples])
+        f"\n\n{_samples(validations)}"
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from pointer import __version__
 
 DISTRIBUTION = "pointer-text"
+EXTRAS = ("train", "eval", "serve", "writer", "onnx", "cluster")
 
 
 def gather() -> dict[str, Any]:
@@ -26,7 +27,9 @@ def gather() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "models": checkpoints,
         "packages": {name: _state(name) for name in _requirements(None)},
-        "optional parts": {extra: _extra_state(extra) for extra in ("train", "eval", "serve", "onnx", "cluster")},
+        "optional parts": {
+            extra: _extra_state(extra) for extra in ("train", "eval", "serve", "writer", "onnx", "cluster")
+        },
     }
 
 

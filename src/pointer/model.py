@@ -77,7 +77,7 @@ class InsertionTransformer(BertForMaskedLM):  # type: ignore[no-untyped-call]
             config = BertConfig.from_dict(SIZES[str(init)])
         else:
             folder = checkpoint_folder(init)
-            config, weights, files = _read_config(folder), _read_weights(folder), _read_files(folder, TABLES)
+            config, weights, files = _read_config(folder), _read_weights(folder), read_files(folder, TABLES)
             weights = _for_vocabulary(weights, _vocabulary_of(folder, weights), vocabulary)
         _cut_positions(config, weights, positions)
         if dropout is not None:
@@ -100,7 +100,7 @@ class InsertionTransformer(BertForMaskedLM):  # type: ignore[no-untyped-call]
             )
         kwargs.setdefault("dtype", torch.float32)
         try:
-            with _quiet():
+            with quiet():
                 model = super().from_pretrained(folder, *args, **kwargs)
         except (OSError, RuntimeError, SafetensorError) as error:  # a file that is missing, of another shape, cut off
             raise CheckpointError(
@@ -114,7 +114,7 @@ class InsertionTransformer(BertForMaskedLM):  # type: ignore[no-untyped-call]
                 f"Expected the vocabulary of the weights in {folder}, found another.",
                 "The folder mixes two checkpoints; copy or download it again.",
             )
-        model.vocabulary, model.files = vocabulary, _read_files(folder, (*TABLES, CALIBRATION, CARD, CURVE))
+        model.vocabulary, model.files = vocabulary, read_files(folder, (*TABLES, CALIBRATION, CARD, CURVE))
         return model
 
     def save_pretrained(  # type: ignore[override]
@@ -132,7 +132,7 @@ class InsertionTransformer(BertForMaskedLM):  # type: ignore[no-untyped-call]
         tied = self._tied_weights_keys or {}
         weights = {name: value.to(dtype) for name, value in self.state_dict().items() if name not in tied}
         with replaced(Path(folder)) as beside:
-            with _quiet():
+            with quiet():
                 super().save_pretrained(beside, state_dict=weights, **kwargs)
             # What other programs should take it for; they know nothing of an InsertionTransformer.
             config = json.loads((beside / "config.json").read_text("utf-8")) | {"architectures": ["BertForMaskedLM"]}
@@ -245,7 +245,7 @@ def _read_config(folder: Path) -> BertConfig:
     return config
 
 
-def _read_files(folder: Path, names: tuple[str, ...]) -> dict[str, bytes]:
+def read_files(folder: Path, names: tuple[str, ...]) -> dict[str, bytes]:
     return {name: (folder / name).read_bytes() for name in names if (folder / name).is_file()}
 
 
@@ -402,7 +402,7 @@ def recover(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Transformers draws a bar for every load and save; ours take less than a second."""
     shown = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]

@@ -17,6 +17,7 @@ import json
 import math
 import os
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
@@ -105,7 +106,7 @@ def train(
     is and under which licence. `show` draws progress on stderr.
     """
     with denormals_as_zero():
-        return _Run(data, Path(out), settings, init, validation, about, show)()
+        return InsertionRun(data, Path(out), settings, init, validation, about, show)()
 
 
 @contextmanager
@@ -118,79 +119,77 @@ def denormals_as_zero() -> Iterator[None]:
         torch.set_flush_denormal(False)
 
 
-class _Run:
-    """One training run: data, model and optimizer together, and what is done with them."""
+class Run(ABC):
+    """One training run: data, model and optimizer together, and what is done with them.
 
-    def __init__(
-        self,
-        data: str | Path,
-        out: Path,
-        settings: TrainingSettings,
-        init: str | Path,
-        validation: str | Path | None,
-        about: str,
-        show: bool,
-    ) -> None:
+    A kind of model says what it is trained on and how it is saved; the loop is the same for all.
+    """
+
+    batches: Batches
+    """The endless stream of steps, `batches_per_step` batches each."""
+    model: Any
+    """What is trained; `train()` and `eval()` switch it."""
+
+    def __init__(self, out: Path, settings: TrainingSettings, about: str, show: bool) -> None:
         self.accelerator = _accelerator(settings)
-        self.out, self.settings, self.init, self.about = out, settings, str(init), about
+        self.out, self.settings, self.about = out, settings, about
         self.show = show and self.accelerator.is_main_process
-        prepared = PreparedData.open(data, verify=self.accelerator.is_main_process)
-        self.manifest, self.vocabulary = prepared.manifest, prepared.vocabulary
-        self.tables = {name: (prepared.folder / name).read_bytes() for name in TABLES}
-        rows, held_out = split_held_out(prepared, validation, settings)
-        shares = settings.closing_share, settings.begun_share, settings.taken_share
-        self.stages = Stages(settings.skeleton, settings.keywords, *shares, settings.seed, settings.schedule)
-        per_step = self.accelerator.num_processes * settings.accumulate
-        self.batches = Batches(rows, self.vocabulary, self.stages, settings.batch_tokens, per_step)
-        self.validation = Batches(
-            held_out,
-            self.vocabulary,
-            replace(self.stages, closing_share=1.0, begun_share=0.0, taken_share=0.0),
-            settings.batch_tokens,
-        ).plan(0, 0)
-        if self.accelerator.is_main_process:
-            tidy(out)
-        self.accelerator.wait_for_everyone()
-        self._open(max(_longest(rows), _longest(held_out)))
         self.pending: list[tuple[torch.Tensor, float]] = []
         """The loss and the gaps of every step since the last line of the log."""
-        self.last_validation: dict[str, Any] = self._last_validation()
+
+    # -- what a kind of model has to say
+
+    @abstractmethod
+    def identity(self) -> dict[str, Any]:
+        """What must not change between a run and its continuation, beside the settings."""
+
+    @abstractmethod
+    def make(self, last: Path | None) -> nn.Module:
+        """Open the model, from the checkpoint `last` if the run goes on; the loss of a batch as a module."""
+
+    @abstractmethod
+    def collate(self, step: Step, part: Any) -> Any:
+        """A batch as tensors."""
+
+    @abstractmethod
+    def validate(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """How good the model is on held-out texts (`loss` and more), and some samples."""
+
+    @abstractmethod
+    def describe(self, found: dict[str, Any]) -> str:
+        """A line about a validation."""
+
+    @abstractmethod
+    def write(self, folder: Path, is_last: bool, extras: dict[str, bytes]) -> None:
+        """Save the model with its card."""
+
+    @abstractmethod
+    def tokens_seen(self) -> int:
+        """How many tokens the model was trained on before this run."""
 
     # -- starting and continuing
 
-    def _open(self, longest: int) -> None:
+    @property
+    def batches_per_step(self) -> int:
+        """Of all processes."""
+        return int(self.accelerator.num_processes) * self.settings.accumulate
+
+    def open(self) -> None:
         """Model, optimizer and progress: new, continued exactly, or continued from weights alone."""
+        if self.accelerator.is_main_process:
+            tidy(self.out)
+        self.accelerator.wait_for_everyone()
         last = self.out / "last"
         state = read_state(last / STATE)
         if state is not None:
             same_run(state, self._identity(), last)
         continued = (last / "config.json").is_file()
         torch.manual_seed(self.settings.seed)
-        model = InsertionTransformer.start(
-            last if continued else self.init, self.vocabulary, self.settings.positions, self.settings.dropout
-        )
-        if longest > model.config.max_position_embeddings:
-            raise TrainingError(
-                f"Expected texts of at most {model.config.max_position_embeddings} tokens, the positions of the model, "
-                f"found one of {longest}.",
-                "Prepare the data with a smaller --max-length, or choose a model with more positions.",
-            )
-        if not model.cls.predictions.bias.any():
-            _expect_frequencies(model, self.batches.rows)
-        model.files = self.tables
-        model.config.pointer["schedule"] = self.settings.schedule
-        if self.settings.begun_share:
-            model.config.pointer["rounds"] = ROUNDS
-        if self.settings.taken_share:
-            model.config.pointer["revisions"] = REVISIONS
-        if self.settings.gradient_checkpointing:
-            model.gradient_checkpointing_enable()
-        optimizer = torch.optim.AdamW(
-            parameter_groups(model, self.settings.weight_decay), self.settings.learning_rate, fused=True
-        )
-        self.module, self.optimizer = self.accelerator.prepare(GapLoss(model), optimizer)
-        self.model = model
-        self.at = Progressed(warmup=self.settings.warmup_steps, tokens_before=model.config.pointer["tokens_seen"])
+        objective = self.make(last if continued else None)
+        groups = parameter_groups(objective, self.settings.weight_decay)
+        optimizer = torch.optim.AdamW(groups, self.settings.learning_rate, fused=True)
+        self.module, self.optimizer = self.accelerator.prepare(objective, optimizer)
+        self.at = Progressed(warmup=self.settings.warmup_steps, tokens_before=self.tokens_seen())
         if state is not None:
             self.optimizer.load_state_dict(state["optimizer"])
             if self.accelerator.scaler is not None:
@@ -202,17 +201,13 @@ class _Run:
         if self.accelerator.is_main_process:
             cut_log(self.out / METRICS, self.at.step)
             self.board = _tensorboard(self.out / "tensorboard", self.at.step)
+        self.last_validation: dict[str, Any] = self._last_validation()
 
     def _identity(self) -> dict[str, Any]:
-        """What must not change between a run and its continuation."""
         settings = {name: value for name, value in asdict(self.settings).items() if name not in BUDGET}
-        return settings | {
-            "keywords": list(self.settings.keywords),
-            "init": self.init,
-            "data": self.manifest["shards"],
-            "vocabulary": self.vocabulary.fingerprint,
-            "number of processes": self.accelerator.num_processes,
-        }
+        whole = settings | self.identity() | {"number of processes": self.accelerator.num_processes}
+        stored: dict[str, Any] = json.loads(json.dumps(whole))
+        return stored
 
     # -- the loop
 
@@ -258,8 +253,8 @@ class _Run:
         gaps = sum(batch.gaps for batch in step.batches)
         mine = step.batches[rank * size : (rank + 1) * size]
         loss = torch.zeros((), device=self.accelerator.device)
-        for i, pairs in enumerate(mine):
-            batch = collate(step.rows, pairs, self.vocabulary).to(self.accelerator.device)
+        for i, part_of_step in enumerate(mine):
+            batch = self.collate(step, part_of_step).to(self.accelerator.device)
             with self.accelerator.no_sync(self.module) if i + 1 < len(mine) else nullcontext():
                 part = self.module(batch) / gaps
                 # DDP averages the gradients of the processes; we want their sum.
@@ -318,64 +313,38 @@ class _Run:
             bar.update(bar.task_ids[0], completed=min(1.0, used), description=text)
 
     def _evaluate(self, bar: "Progress | None") -> None:
-        rows, steps = self.validation
-        mine = [batch for step in steps for batch in step][
-            self.accelerator.process_index :: self.accelerator.num_processes
-        ]
-        device = self.accelerator.device
-        stages = int(rows.stage.max(initial=0)) + 1
         self.model.train(False)
-        tensors = (collate(rows, pairs, self.vocabulary).to(device) for pairs in mine)
         with self.accelerator.autocast():
-            counts = stage_counts(self.model, tensors, self.vocabulary.noi, stages)
-            samples = self._samples(rows) if self.accelerator.is_main_process else []
+            self.last_validation, samples = self.validate()
         self.model.train()
-        counts = self.accelerator.reduce(counts.to(device), "sum").cpu()
-        self.last_validation = stage_metrics(counts)
         found = {"validation": self.last_validation, "samples": samples}
         self._write_metrics({"step": self.at.step, "tokens": self.at.tokens} | found)
         better = self.last_validation["loss"] < self.at.best
         self.at.best = min(self.at.best, self.last_validation["loss"])
         self.at.stale = 0 if better else self.at.stale + 1
         if bar is not None:
-            found = self.last_validation
-            bar.console.print(
-                f"step {self.at.step:,}: validation loss {found['loss']:.4f}, perplexity {found['perplexity']:.1f}, "
-                f"accuracy {found['accuracy']:.1%}, [NOI] precision {found['noi_precision'] or 0:.1%} recall "
-                f"{found['noi_recall'] or 0:.1%}; {self.at.tokens / self.at.computed:.1%} of positions are real tokens"
-            )
+            real = f"{self.at.tokens / max(1, self.at.computed):.1%} of positions are real tokens"
+            bar.console.print(f"step {self.at.step:,}: {self.describe(self.last_validation)}; {real}")
             for sample in samples:
                 bar.console.print(f"  {'; '.join(sample['constraints'])} -> {sample['text']}", markup=False)
         if better:
             self._save("best")
 
-    def _samples(self, rows: Rows) -> list[dict[str, Any]]:
-        """Texts around the keywords of a few held-out texts: to read, not to measure."""
-        from pointer.decoding.generator import Pointer
-
-        pointer = Pointer.of(self.model, str(self.out))
-        asked = [keywords for i in range(min(len(rows), 20)) if (keywords := _best_keywords(rows, i, self.vocabulary))]
-        texts = pointer.generate_many(asked[:SAMPLES], max_length=min(128, _longest(rows)))
-        return [{"constraints": list(found.constraints), "text": found.text} for [found] in texts]
-
     def _save(self, name: str) -> None:
         """Write a checkpoint folder; `last` with all that it takes to go on."""
         self.accelerator.wait_for_everyone()
         if self.accelerator.is_main_process:
-            self.model.config.pointer["tokens_seen"] = self.at.tokens_before + self.at.tokens
-            history = read_log(self.out / METRICS)
-            curve = curve_picture(history)
-            card = model_card(
-                self.out.name, self.init, self.about, self.settings, self.manifest, history, asdict(self.at)
-            )
-            self.model.files[CARD] = card.encode()
-            if curve:
-                self.model.files[CURVE] = curve
-                write_whole(self.out / CURVE, curve)
             extras = {STATE: self._state()} if name == "last" else {}
-            dtype = torch.float16 if self.settings.half and name != "last" else torch.float32
-            self.model.save_pretrained(self.out / name, dtype=dtype, extras=extras)
+            self.write(self.out / name, name == "last", extras)
         self.accelerator.wait_for_everyone()
+
+    def drawn(self) -> tuple[list[dict[str, Any]], bytes | None]:
+        """The log of the run, and its curve, which the folder of the run gets too."""
+        history = read_log(self.out / METRICS)
+        curve = curve_picture(history)
+        if curve:
+            write_whole(self.out / CURVE, curve)
+        return history, curve
 
     def _state(self) -> bytes:
         scaler = self.accelerator.scaler
@@ -403,6 +372,114 @@ class _Run:
                 if isinstance(value, int | float) and name != "step":
                     self.board.add_scalar(f"{kind}/{name}", value, self.at.step)
             self.board.flush()
+
+
+class InsertionRun(Run):
+    """Trains an insertion transformer on prepared data."""
+
+    def __init__(
+        self,
+        data: str | Path,
+        out: Path,
+        settings: TrainingSettings,
+        init: str | Path,
+        validation: str | Path | None,
+        about: str,
+        show: bool,
+    ) -> None:
+        super().__init__(out, settings, about, show)
+        self.init = str(init)
+        prepared = PreparedData.open(data, verify=self.accelerator.is_main_process)
+        self.manifest, self.vocabulary = prepared.manifest, prepared.vocabulary
+        self.tables = {name: (prepared.folder / name).read_bytes() for name in TABLES}
+        rows, held_out = split_held_out(prepared, validation, settings)
+        shares = settings.closing_share, settings.begun_share, settings.taken_share
+        stages = Stages(settings.skeleton, settings.keywords, *shares, settings.seed, settings.schedule)
+        self.batches = Batches(rows, self.vocabulary, stages, settings.batch_tokens, self.batches_per_step)
+        self.validation = Batches(
+            held_out,
+            self.vocabulary,
+            replace(stages, closing_share=1.0, begun_share=0.0, taken_share=0.0),
+            settings.batch_tokens,
+        ).plan(0, 0)
+        self.longest = max(_longest(rows), _longest(held_out))
+        self.open()
+
+    def identity(self) -> dict[str, Any]:
+        """The start, the data and the vocabulary."""
+        return {"init": self.init, "data": self.manifest["shards"], "vocabulary": self.vocabulary.fingerprint}
+
+    def make(self, last: Path | None) -> nn.Module:
+        """An insertion transformer for the vocabulary of the data."""
+        settings = self.settings
+        model = InsertionTransformer.start(last or self.init, self.vocabulary, settings.positions, settings.dropout)
+        if self.longest > model.config.max_position_embeddings:
+            raise TrainingError(
+                f"Expected texts of at most {model.config.max_position_embeddings} tokens, the positions of the model, "
+                f"found one of {self.longest}.",
+                "Prepare the data with a smaller --max-length, or choose a model with more positions.",
+            )
+        if not model.cls.predictions.bias.any():
+            _expect_frequencies(model, self.batches.rows)
+        model.files = self.tables
+        model.config.pointer["schedule"] = settings.schedule
+        if settings.begun_share:
+            model.config.pointer["rounds"] = ROUNDS
+        if settings.taken_share:
+            model.config.pointer["revisions"] = REVISIONS
+        if settings.gradient_checkpointing:
+            model.gradient_checkpointing_enable()
+        self.model = model
+        return GapLoss(model)
+
+    def tokens_seen(self) -> int:
+        """As the checkpoint counts them."""
+        return int(self.model.config.pointer["tokens_seen"])
+
+    def collate(self, step: Step, part: Any) -> Any:
+        """Stage pairs as tensors."""
+        return collate(step.rows, part, self.vocabulary)
+
+    def validate(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """Loss and accuracy of every stage."""
+        rows, steps = self.validation
+        mine = [batch for step in steps for batch in step][
+            self.accelerator.process_index :: self.accelerator.num_processes
+        ]
+        device = self.accelerator.device
+        stages = int(rows.stage.max(initial=0)) + 1
+        tensors = (collate(rows, pairs, self.vocabulary).to(device) for pairs in mine)
+        counts = stage_counts(self.model, tensors, self.vocabulary.noi, stages)
+        samples = self._samples(rows) if self.accelerator.is_main_process else []
+        return stage_metrics(self.accelerator.reduce(counts.to(device), "sum").cpu()), samples
+
+    def describe(self, found: dict[str, Any]) -> str:
+        """Loss, accuracy, and how well `[NOI]` is told."""
+        return (
+            f"validation loss {found['loss']:.4f}, perplexity {found['perplexity']:.1f}, accuracy "
+            f"{found['accuracy']:.1%}, [NOI] precision {found['noi_precision'] or 0:.1%} recall "
+            f"{found['noi_recall'] or 0:.1%}"
+        )
+
+    def _samples(self, rows: Rows) -> list[dict[str, Any]]:
+        """Texts around the keywords of a few held-out texts: to read, not to measure."""
+        from pointer.decoding.generator import Pointer
+
+        pointer = Pointer.of(self.model, str(self.out))
+        asked = [keywords for i in range(min(len(rows), 20)) if (keywords := _best_keywords(rows, i, self.vocabulary))]
+        texts = pointer.generate_many(asked[:SAMPLES], max_length=min(128, _longest(rows)))
+        return [{"constraints": list(found.constraints), "text": found.text} for [found] in texts]
+
+    def write(self, folder: Path, is_last: bool, extras: dict[str, bytes]) -> None:
+        """A Transformers checkpoint with tables, card and curve."""
+        self.model.config.pointer["tokens_seen"] = self.at.tokens_before + self.at.tokens
+        history, curve = self.drawn()
+        card = model_card(self.out.name, self.init, self.about, self.settings, self.manifest, history, asdict(self.at))
+        self.model.files[CARD] = card.encode()
+        if curve:
+            self.model.files[CURVE] = curve
+        dtype = torch.float16 if self.settings.half and not is_last else torch.float32
+        self.model.save_pretrained(folder, dtype=dtype, extras=extras)
 
 
 @contextmanager
@@ -509,8 +586,9 @@ def _expect_frequencies(model: InsertionTransformer, rows: Rows) -> None:
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
     """Biases and layer norms are not decayed."""
-    matrices = [p for p in model.parameters() if p.dim() > 1]
-    vectors = [p for p in model.parameters() if p.dim() <= 1]
+    trained = [p for p in model.parameters() if p.requires_grad]
+    matrices = [p for p in trained if p.dim() > 1]
+    vectors = [p for p in trained if p.dim() <= 1]
     return [{"params": matrices, "weight_decay": weight_decay}, {"params": vectors, "weight_decay": 0.0}]
 
 

@@ -35,7 +35,7 @@ from pointer.decoding.constraints import FRAME, INSERTED, Tokens, first_stage
 from pointer.decoding.generator import Constraints, Generation
 from pointer.decoding.options import Options
 from pointer.decoding.schedule import LARGEST_LOGIT
-from pointer.decoding.search import _sampled
+from pointer.decoding.search import sampled
 from pointer.errors import CheckpointError, ConstraintError, TrainingError, UsageError
 from pointer.training import Outcome
 from pointer.vocabulary import Vocabulary
@@ -347,7 +347,7 @@ class Autoregressive(LeftToRight):
             best: list[int] = scores.argmax(-1).tolist()
             return best
         draws = torch.tensor([line.draw(options.seed) for line in lines], dtype=torch.double)
-        drawn: list[int] = _sampled(torch.from_numpy(scores), draws, options)[:, 0].tolist()
+        drawn: list[int] = sampled(torch.from_numpy(scores), draws, options)[:, 0].tolist()
         return drawn
 
     def _grown(self, line: _Line, token: int, score: float, options: Options) -> _Line:

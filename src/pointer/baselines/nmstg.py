@@ -43,7 +43,7 @@ from pointer.decoding.constraints import FRAME, INSERTED, Locks, Tokens, first_s
 from pointer.decoding.generator import Constraints, Generation
 from pointer.decoding.options import Options
 from pointer.decoding.schedule import LARGEST_LOGIT
-from pointer.decoding.search import _sampled
+from pointer.decoding.search import sampled
 from pointer.errors import CheckpointError, ConstraintError, UsageError
 from pointer.training import Outcome
 from pointer.vocabulary import Vocabulary
@@ -479,7 +479,7 @@ class NonMonotonic:
             best: list[int] = scores.argmax(-1).tolist()
             return best
         draws = torch.tensor([tree.draw(options.seed) for tree in trees], dtype=torch.double)
-        drawn: list[int] = _sampled(torch.from_numpy(scores), draws, options)[:, 0].tolist()
+        drawn: list[int] = sampled(torch.from_numpy(scores), draws, options)[:, 0].tolist()
         return drawn
 
     def _generation(self, tree: Tree) -> Generation:

@@ -12,6 +12,7 @@ import typer
 
 from pointer import __version__
 from pointer.cli.evaluate import compare, evaluate
+from pointer.cli.fetch import fetch
 from pointer.cli.generate import generate
 from pointer.cli.judge import app as judge
 from pointer.cli.prepare import explain, keywords, prepare, vocabulary
@@ -36,6 +37,7 @@ for command in (
     train,
     calibrate,
     convert,
+    fetch,
     generate,
     serve,
     evaluate,

@@ -22,7 +22,9 @@ def generate(
         list[str] | None,
         typer.Argument(help="Words and phrases, or one string with ; between.", show_default=False),
     ] = None,
-    model: Annotated[str | None, typer.Option(help="Embedded model, folder or Hub id; wiki if left out.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Embedded model, folder or Hub id; writer if its base is there, else wiki.")
+    ] = None,
     file: Annotated[str | None, typer.Option("-f", "--file", help="A list of constraints a line; - is stdin.")] = None,
     out: Annotated[Path | None, typer.Option("-o", "--out", help="Write jsonl here; goes on where it stopped.")] = None,
     separator: Annotated[str, typer.Option(help="What stands between constraints in one string.")] = ";",
@@ -44,6 +46,8 @@ def generate(
     lock_start: Annotated[bool, typer.Option("--lock-start", help="Nothing before the first constraint.")] = False,
     lock_end: Annotated[bool, typer.Option("--lock-end", help="Nothing after the last constraint.")] = False,
     ban: Annotated[list[str] | None, typer.Option(help="A word that must not be inserted; may be repeated.")] = None,
+    best_of: Annotated[int, typer.Option(help="Drafts to write; those that read best are given.")] = 1,
+    style: Annotated[str | None, typer.Option(help="Of the model writer: everyday, reviews, news, wiki.")] = None,
     batch_size: Annotated[int, typer.Option(help="Lists that are decoded together.")] = 64,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, ...; the best there is if left out.")] = None,
     dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
@@ -61,7 +65,7 @@ def generate(
         raise UsageError("Expected constraints or --file, found both or neither.", "Give one of them.")
     options = Options(
         decoding, preset, n, seed, temperature, top_k, top_p, width, blocks, revisions, max_stages, max_length, length,
-        noi_offset, repetition_penalty, lock_start, lock_end, tuple(word.lower() for word in ban or ()),
+        noi_offset, repetition_penalty, lock_start, lock_end, tuple(word.lower() for word in ban or ()), best_of, style,
     )  # fmt: skip
     from pointer.decoding.bulk import Asked, ResultFile, generate_lines, read_lists, records
 
@@ -109,7 +113,18 @@ def _open(
 
     if setting:
         raise UsageError("setting: expected with a --system of its own, found without.", "Leave it out.")
-    return Pointer.from_pretrained(model or "wiki", device, dtype, threads)
+    return Pointer.from_pretrained(model or _default_model(), device, dtype, threads)
+
+
+def _default_model() -> str:
+    """The best model that can be opened here."""
+    from pointer.base import has_base
+    from pointer.vocabulary import embedded_folder
+
+    if embedded_folder("writer") is not None and has_base():
+        return "writer"
+    print("pointer: writing with the small model wiki; for better texts: pointer fetch smollm2", file=sys.stderr)
+    return "wiki"
 
 
 def _asked(constraints: list[str], separator: str) -> "Iterator[Asked | Skipped]":

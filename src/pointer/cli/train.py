@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 
 def train(
-    data: Annotated[Path, typer.Argument(help="A folder that `pointer prepare` made.")],
+    data: Annotated[
+        Path, typer.Argument(help="A folder that `pointer prepare` made; with --backbone, texts: a file, or a folder.")
+    ],
     out: Annotated[Path, typer.Option(help="The folder of the run, to make or to go on with.")],
     init: Annotated[
         str | None, typer.Option(help="Embedded model, folder or Hub id; from scratch: tiny, mini, base, large.")
@@ -56,11 +58,17 @@ def train(
         bool | None, typer.Option("--gradient-checkpointing", help="Less memory, more time.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of all random draws.")] = None,
+    backbone: Annotated[
+        str | None, typer.Option(help="Train an adapter for a causal language model: smollm2, folder or Hub id.")
+    ] = None,
+    style: Annotated[str | None, typer.Option(help="With --backbone: what the texts of a file are like.")] = None,
+    rank: Annotated[int | None, typer.Option(help="With --backbone: of the adapter.")] = None,
+    first_layer: Annotated[int | None, typer.Option(help="With --backbone: the first that gets an adapter.")] = None,
     system: System = "pointer",
     setting: Setting = None,
     as_json: Json = False,
 ) -> None:
-    """Train a model on prepared data: pre-training and fine-tuning alike.
+    """Train a model on prepared data: pre-training and fine-tuning alike. With --backbone, on texts as they are.
 
     Killed at any moment, the same command goes on from the last checkpoint as if nothing had happened. Many GPUs:
     `accelerate launch -m pointer train ...`
@@ -68,7 +76,10 @@ def train(
     given = {name: value for name, value in locals().items() if value is not None}
     from dataclasses import asdict
 
-    outcome = _train(given) if system == "pointer" else _train_other(given)
+    if backbone is not None:
+        outcome = _train_adapter(given)
+    else:
+        outcome = _train(given) if system == "pointer" else _train_other(given)
     if int(os.environ.get("RANK", "0")):  # one process of many speaks for all
         return
     if as_json:
@@ -87,10 +98,35 @@ def _train(given: dict[str, Any]) -> "Outcome":
         raise UsageError("setting: expected with a --system of its own, found without.", "Leave it out.")
     if "init" not in given:
         raise UsageError("init: expected a model to start from, found none.", "For example: --init wiki.")
+    for name in ("style", "rank", "first_layer"):
+        if name in given:
+            option = name.replace("_", "-")
+            raise UsageError(f"{option}: expected with --backbone, found without.", "Leave it out.")
     settings = TrainingSettings.preset(given.get("preset", "small"), **_chosen(given, TrainingSettings))
     from pointer.training import train as run
 
     return run(given["data"], given["out"], settings, given["init"], given.get("validation"), given["about"])
+
+
+def _train_adapter(given: dict[str, Any]) -> "Outcome":
+    """Train an adapter for a causal language model."""
+    from pointer.causal_training import CausalSettings, train_causal
+
+    chosen = _chosen(given, CausalSettings)
+    own = {"data", "out", "init", "about", "backbone", "style", "system", "as_json"}
+    _refuse(given, {*chosen, *own}, "an adapter")
+    return train_causal(
+        given["data"], given["out"], CausalSettings(**chosen), given["backbone"], given.get("init"),
+        given.get("style"), given["about"],
+    )  # fmt: skip
+
+
+def _refuse(given: dict[str, Any], known: set[str], what: str) -> None:
+    """Refuse an option that means nothing here."""
+    for name in given:
+        if name not in known:
+            option = name.replace("_", "-")
+            raise UsageError(f"{option}: expected for POINTER alone, found with {what}.", "Leave it out.")
 
 
 def _train_other(given: dict[str, Any]) -> "Outcome":
@@ -99,11 +135,8 @@ def _train_other(given: dict[str, Any]) -> "Outcome":
     from pointer.baselines.fitting import FittingSettings
 
     chosen = _chosen(given, FittingSettings)
-    known = {*chosen, "data", "out", "validation", "about", "system", "setting", "as_json"}
-    for name in given:
-        if name not in known:
-            option = name.replace("_", "-")
-            raise UsageError(f"{option}: expected for POINTER alone, found with {given['system']}.", "Leave it out.")
+    own = {"data", "out", "validation", "about", "system", "setting", "as_json"}
+    _refuse(given, {*chosen, *own}, given["system"])
     sizes = read_settings(given.get("setting", []))
     return train_system(
         given["system"], given["data"], given["out"], FittingSettings(**chosen), validation=given.get("validation"),

@@ -7,9 +7,11 @@ may be revised: words that the model inserted are replaced, in all stages, and t
 
 import hashlib
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +43,11 @@ class Growth:
     """The turns of its revision so far; None before it has begun."""
 
     @property
+    def is_revised(self) -> bool:
+        """Has its revision begun?"""
+        return self.turns is not None
+
+    @property
     def score(self) -> float:
         """The log-likelihood of all decisions per gap of the text."""
         return self.likelihood / (len(self.text.tokens) - 1)
@@ -60,7 +67,43 @@ class Growth:
         return units
 
 
-class Engine:
+class Candidate(Protocol):
+    """A text on its way."""
+
+    @property
+    def stopped(self) -> str:
+        """Why it stopped, if it did."""
+
+
+Grown = TypeVar("Grown", bound=Candidate)
+
+
+class Loop(ABC, Generic[Grown]):
+    """Lets texts grow step by step until all have stopped; a text has one candidate or several."""
+
+    @abstractmethod
+    def advance(self, pools: Sequence[list[Grown]]) -> list[list[Grown]]:
+        """The candidates of every text one step later, best first; what has stopped stays as it is.
+
+        Texts know nothing of each other, so from one step to the next some may be left out and others added.
+        """
+
+    def run(self, growths: Sequence[Grown]) -> Iterator[list[list[Grown]]]:
+        """After every step, the candidates of every text, best first; ends when all have stopped."""
+        pools = [[growth] for growth in growths]
+        while not all(map(has_stopped, pools)):
+            pools = self.advance(pools)
+            yield pools
+
+    def finish(self, growths: Sequence[Grown]) -> list[list[Grown]]:
+        """The finished candidates of every text, best first."""
+        pools = [[growth] for growth in growths]
+        for after_step in self.run(growths):
+            pools = after_step
+        return pools
+
+
+class Engine(Loop[Growth]):
     """Runs the stage loop for one model."""
 
     def __init__(
@@ -85,18 +128,8 @@ class Engine:
         text = Text(tokens, 0, hashlib.blake2b(content, digest_size=32).digest())
         return Growth(constraints, text, (self._shown(tokens),), stopped=self._limit(text))
 
-    def run(self, growths: Sequence[Growth]) -> Iterator[list[list[Growth]]]:
-        """After every stage, the candidates of every text, best first; ends when all have stopped."""
-        pools = [[growth] for growth in growths]
-        while not all(map(has_stopped, pools)):
-            pools = self.advance(pools)
-            yield pools
-
     def advance(self, pools: Sequence[list[Growth]]) -> list[list[Growth]]:
-        """The candidates of every text one stage later, best first; what has stopped stays as it is.
-
-        Texts know nothing of each other, so from one stage to the next some may be left out and others added.
-        """
+        """The candidates of every text one stage later."""
         live = [(i, growth) for i, pool in enumerate(pools) for growth in pool if not growth.stopped]
         texts = [self._asked_about(growth) for _, growth in live]
         fillings = fill(self.predict, texts, self.schedule, self.options, self.name)
@@ -104,13 +137,6 @@ class Engine:
         for (i, growth), text, ways in zip(live, texts, fillings, strict=True):
             grown[i] += [self._after(growth, text, way) for way in ways[: self._kept]]
         return [_best(pool, self._kept) for pool in grown]
-
-    def finish(self, growths: Sequence[Growth]) -> list[list[Growth]]:
-        """The finished candidates of every text, best first."""
-        pools = [[growth] for growth in growths]
-        for after_stage in self.run(growths):
-            pools = after_stage
-        return pools
 
     @cached_property
     def kind(self) -> Options:
@@ -177,7 +203,7 @@ class Engine:
         return tuple(Token(self.vocabulary.tokens[i], mark) for i, owner, mark in parts if owner != FRAME)
 
 
-def has_stopped(pool: Sequence[Growth]) -> bool:
+def has_stopped(pool: Sequence[Candidate]) -> bool:
     """Are all candidates of a text done?"""
     return all(growth.stopped for growth in pool)
 

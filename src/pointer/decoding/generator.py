@@ -12,6 +12,8 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 import torch
 
+from pointer.causal import is_causal
+from pointer.decoding import picks
 from pointer.decoding.calibration import Calibration
 from pointer.decoding.constraints import FRAME, INSERTED, Tokens, first_stage, parse
 from pointer.decoding.engine import Engine, Growth
@@ -22,7 +24,7 @@ from pointer.decoding.revision import Stage, births
 from pointer.decoding.schedule import Preset, Schedule, default_preset
 from pointer.decoding.search import Predict, Text
 from pointer.errors import CheckpointError, UsageError
-from pointer.model import CALIBRATION, InsertionTransformer
+from pointer.model import CALIBRATION, InsertionTransformer, checkpoint_folder
 from pointer.picture import Token
 from pointer.vocabulary import Vocabulary
 from pointer.writing import missing_constraints, write
@@ -61,11 +63,12 @@ class Generation:
 class Wanted(NamedTuple):
     """What a plan asks for: these texts, finished as this engine would."""
 
-    engine: Engine
-    growths: list[Growth]
+    engine: Any
+    """A `Loop` with a `kind`; what it grows is its own affair."""
+    growths: list[Any]
 
 
-Plan: TypeAlias = abc.Generator[Wanted, list[list[Growth]], list[Generation]]
+Plan: TypeAlias = abc.Generator[Wanted, list[list[Any]], list[Generation]]
 """How the texts of one list come about: asks for growths, is sent their finished candidates, returns the texts.
 
 Whoever follows plans decides which share a batch: `generate_many` has all at hand, a server gets them one by one.
@@ -137,8 +140,13 @@ class Pointer:
             raise UsageError(f'dtype: expected float32, bfloat16 or float16, found "{dtype}".', "Choose one of these.")
         if threads is not None:
             torch.set_num_threads(threads)
-        model = InsertionTransformer.from_pretrained(name)
         place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        folder = checkpoint_folder(name)
+        if is_causal(folder):
+            from pointer.decoding.writer import Writer
+
+            return Writer.open(folder, str(name), place, dtype)
+        model = InsertionTransformer.from_pretrained(folder)
         model.to(device=place, dtype=getattr(torch, dtype))  # type: ignore[call-arg]
         model.eval()  # type: ignore[no-untyped-call]
         return cls.of(model, str(name))
@@ -168,6 +176,21 @@ class Pointer:
             model=model,
         )
 
+    @property
+    def parameters(self) -> int:
+        """How many weights the model has."""
+        return sum(weights.numel() for weights in self.model.parameters()) if self.model else 0
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens its vocabulary has."""
+        return len(self.vocabulary)
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """What travels with the model: tables and the card."""
+        return self.model.files if self.model else {}
+
     def generate(self, constraints: Constraints, **options: Any) -> Generation:
         """The best text for some constraints: a list, or one string with `;` between them."""
         return self.generate_many([constraints], **options)[0][0]
@@ -191,13 +214,15 @@ class Pointer:
         While a text is revised there is nothing new to see; where it was, some words of the last one are others.
         """
         chosen = Options.of(options)
-        if chosen.n > 1 or chosen.length is not None or chosen.preset == "released":
-            raise UsageError("stream: expected one text, no length and no preset released.", "Use generate_many.")
+        if chosen.n > 1 or chosen.best_of > 1 or chosen.length is not None or chosen.preset == "released":
+            raise UsageError(
+                "stream: expected one text, one draft, no length and no preset released.", "Use generate_many."
+            )
         engine = self.engine(chosen)
         growth = engine.start(parse(constraints))
         yield self.written(growth)
         for [pool] in engine.run([growth]):
-            if pool[0].turns is None or pool[0].stopped:
+            if not pool[0].is_revised or pool[0].stopped:
                 yield self.written(pool[0])
 
     def plan(self, constraints: tuple[str, ...], options: Options) -> Plan:
@@ -206,6 +231,8 @@ class Pointer:
             return [self._released(constraints, options)]
         if options.length is not None:
             return (yield from self._of_length(constraints, options, options.length))
+        if options.best_of > 1:
+            return (yield from self._picked(constraints, options))
         if options.decoding == "sample":
             return (yield from self._samples(constraints, options))
         engine = self.engine(options)
@@ -245,6 +272,25 @@ class Pointer:
             if len(found) == options.n:
                 break
         return sorted(found.values(), key=lambda generation: -generation.score)
+
+    def _picked(self, constraints: tuple[str, ...], options: Options) -> Plan:
+        """The best of several drafts, as a language model judges them."""
+        drafts = yield from self._drafts(constraints, options)
+        found = list({draft.text: draft for draft in drafts}.values())
+        scores = self.fluency([draft.text for draft in found]) or [draft.score for draft in found]
+        ranked = sorted(zip(scores, found, strict=True), key=lambda one: -one[0])
+        return [draft for _, draft in ranked[: options.n]]
+
+    def _drafts(self, constraints: tuple[str, ...], options: Options) -> Plan:
+        """The greedy text, and samples beside it."""
+        alone = replace(options, best_of=1, n=1)
+        greedy = yield from self.plan(constraints, replace(alone, decoding="greedy"))
+        several = replace(alone, decoding="sample", n=options.best_of - 1)
+        return greedy + (yield from self.plan(constraints, several))
+
+    def fluency(self, texts: list[str]) -> list[float]:
+        """How well texts read, by a language model; nothing where none is installed."""
+        return picks.fluency(texts)
 
     def _of_length(self, constraints: tuple[str, ...], options: Options, words: int) -> Plan:
         """Bisect the `[NOI]` offset; keep the texts that come nearest to the length."""

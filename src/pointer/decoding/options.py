@@ -10,7 +10,8 @@ CHOICES = {"decoding": ("greedy", "sample", "beam"), "preset": (*PRESETS, "relea
 RANGES: dict[str, tuple[float, float]] = {
     "n": (1, 64), "seed": (-(2**63), 2**63 - 1), "temperature": (0.01, 100), "top_k": (0, 1_000_000),
     "top_p": (0.0001, 1), "width": (1, 64), "blocks": (0, 8), "revisions": (0, 8), "max_stages": (0, 64),
-    "max_length": (3, 512), "length": (1, 400), "noi_offset": (-100, 100), "repetition_penalty": (0, 100),
+    "max_length": (3, 512), "best_of": (1, 64), "length": (1, 400), "noi_offset": (-100, 100),
+    "repetition_penalty": (0, 100),
 }  # fmt: skip
 """What a number may be; a seed has to fit into that of PyTorch."""
 
@@ -61,6 +62,10 @@ class Options:
     """Insert nothing after the last constraint."""
     banned: tuple[str, ...] = ()
     """Words that are never inserted."""
+    best_of: int = 1
+    """Drafts that are written for each list, the greedy text and samples; the `n` that read best are given."""
+    style: str | None = None
+    """What a text is like, for models that know several styles: `everyday`, `reviews`, `news`, `wiki`."""
 
     def __post_init__(self) -> None:
         for name, (low, high) in RANGES.items():
@@ -75,13 +80,20 @@ class Options:
         for word in self.banned:
             if not word or not word.isalnum():
                 raise UsageError(f'banned: expected single words, found "{word}".', "Ban each word by itself.")
-        if self.n > 1 and self.decoding == "greedy":
+        if self.n > 1 and self.decoding == "greedy" and self.best_of == 1:
             raise UsageError(f"n: expected 1 for greedy decoding, found {self.n}.", "Choose sample or beam.")
         if self.decoding == "beam" and self.n > self.width:
             raise UsageError(f"n: expected at most the beam width {self.width}, found {self.n}.", "Raise width.")
-        if self.preset == "released" and (self.decoding == "beam" or self.n > 1 or self.length is not None):
+        if self.best_of > 1 and (self.decoding == "beam" or self.n > self.best_of):
             raise UsageError(
-                "preset: released expects greedy or sample, n 1 and no length, found another option.",
+                "best_of: expected greedy or sample and at least n drafts, found another option.",
+                "Leave out beam, or raise best_of.",
+            )
+        if self.preset == "released" and (
+            self.decoding == "beam" or self.n > 1 or self.best_of > 1 or self.length is not None
+        ):
+            raise UsageError(
+                "preset: released expects greedy or sample, n and best_of 1 and no length, found another option.",
                 "The authors' decoder has nothing else; choose another preset.",
             )
 

@@ -246,7 +246,7 @@ def _choose(
     """
     if options.decoding == "sample":
         draws = np.array([_draw(one.text, gap) for one in partial for gap in one.gaps])
-        best = _sampled(scores, torch.from_numpy(draws).to(scores.device), options)
+        best = sampled(scores, torch.from_numpy(draws).to(scores.device), options)
     else:
         best = _best(scores, _width(options) + (SPARE if schedule.has_rules else 0))
     found = scores.gather(1, best)
@@ -273,7 +273,7 @@ def _draw(text: Text, gap: int) -> float:
     return int.from_bytes(digest, "big") / 2**64
 
 
-def _sampled(scores: torch.Tensor, draws: torch.Tensor, options: Options) -> torch.Tensor:
+def sampled(scores: torch.Tensor, draws: torch.Tensor, options: Options) -> torch.Tensor:
     """One candidate a gap by inverse transform over the candidates, best first."""
     order = (scores / options.temperature).sort(dim=-1, descending=True, stable=True)
     values, ids = order.values, order.indices

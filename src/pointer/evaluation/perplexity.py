@@ -266,7 +266,7 @@ def _open_causal(spec: str) -> tuple[Any, Any]:
     from huggingface_hub.utils import logging as hub
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from pointer.model import _quiet
+    from pointer.model import quiet
 
     if Path(spec).exists() and not (Path(spec) / "config.json").is_file():
         raise CheckpointError(
@@ -276,7 +276,7 @@ def _open_causal(spec: str) -> tuple[Any, Any]:
     told = hub.get_verbosity()
     hub.set_verbosity(logging.ERROR)  # without a network it would tell about every attempt
     try:
-        with _quiet():
+        with quiet():
             if not Path(spec).exists():  # it fails once here; what comes next would try file after file, each for long
                 hf_hub_download(spec, "config.json")
             tokenizer: Any = AutoTokenizer.from_pretrained(spec)

@@ -25,7 +25,6 @@ except ImportError as missing:
     raise missing_extra("Serving", "fastapi, uvicorn or prometheus-client", "serve") from missing
 
 from pointer.decoding.constraints import parse
-from pointer.decoding.engine import Growth
 from pointer.decoding.generator import Generation
 from pointer.serving import schemas
 from pointer.serving.batching import Ticket
@@ -327,12 +326,12 @@ class _Events:
         self.service, self.asked, self.request, self.deadline = service, asked, request, deadline
         self.pointer = service.pointer(asked.model)
         self._loop = asyncio.get_running_loop()
-        self._growths: asyncio.Queue[Growth | None] = asyncio.Queue()
+        self._growths: asyncio.Queue[Any] = asyncio.Queue()
         """The text after every stage as it comes from the thread of the model; None at the end."""
         self.ticket = service.generate(asked, self._send if asked.grows_alone else None)
         self.ticket.future.add_done_callback(lambda _: self._send(None))
 
-    def _send(self, growth: Growth | None) -> None:
+    def _send(self, growth: Any) -> None:
         with suppress(RuntimeError):  # the event loop has ended
             self._loop.call_soon_threadsafe(self._growths.put_nowait, growth)
 
@@ -350,10 +349,10 @@ class _Events:
                     continue
                 if growth is None:
                     break
-                if growth.turns is not None:  # words are replaced in all stages, so only the whole can tell it
+                if growth.is_revised:  # words are replaced in all stages, so only the whole can tell it
                     continue
                 generation = self.pointer.written(growth)
-                yield _stage_event(generation, sent, generation.text)
+                yield _stage_event(generation, len(generation.stages) - 1, generation.text)
                 sent += 1
             results: list[list[Generation]] = self.ticket.future.result()
             best = results[0][0]

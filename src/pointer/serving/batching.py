@@ -19,14 +19,14 @@ from typing import Any, Protocol
 
 import torch
 
-from pointer.decoding.engine import Engine, Growth, has_stopped
+from pointer.decoding.engine import has_stopped
 from pointer.decoding.generator import Pointer, Wanted
 from pointer.decoding.options import Options
 from pointer.errors import PointerError
 from pointer.serving.limits import Limits
 
-AnyPlan = Generator[Wanted, list[list[Growth]], Any]
-Watch = Callable[[Growth], None]
+AnyPlan = Generator[Wanted, list[list[Any]], Any]
+Watch = Callable[[Any], None]
 """Called after every stage with the best candidate so far, X^0 first; in the thread of the model."""
 BETWEEN_TRIALS = 1.0
 """Seconds after which a model that fails is tried again."""
@@ -87,11 +87,11 @@ class _Work:
     def __init__(self, lane: Hashable, plan: AnyPlan, ticket: Ticket, place: int, weight: int, watch: Watch) -> None:
         self.lane, self.plan, self.ticket, self.place, self.weight = lane, plan, ticket, place, weight
         self.watch = watch
-        self.engine: Engine | None = None
+        self.engine: Any = None
         """None before the plan is begun and after it has ended."""
-        self.pools: list[list[Growth]] = []
+        self.pools: list[list[Any]] = []
 
-    def follow(self, pools: list[list[Growth]] | None = None) -> None:
+    def follow(self, pools: list[list[Any]] | None = None) -> None:
         """Take in the next stage; once all texts are done, ask the plan what it wants next. None begins the plan."""
         try:
             while pools is None or self._have_stopped(pools):
@@ -103,7 +103,7 @@ class _Work:
         except Exception as error:
             self.ticket.fail(error)
 
-    def _have_stopped(self, pools: list[list[Growth]]) -> bool:
+    def _have_stopped(self, pools: list[list[Any]]) -> bool:
         self.pools = pools
         self.watch(pools[0][0])
         return all(map(has_stopped, pools))
@@ -133,7 +133,7 @@ class _Lane:
             work.follow()
             self.running.append(work)
 
-    def next_batch(self) -> tuple[Engine | None, list[_Work]]:
+    def next_batch(self) -> tuple[Any, list[_Work]]:
         """Work for engines of one kind, the longest untouched first. Only plans for a length want different kinds."""
         wanting = [(work.engine, work) for work in self.running if work.engine and not work.ticket.future.done()]
         if not wanting:
@@ -253,12 +253,10 @@ class Batcher:
             pointer = self.open_model()
         forward = pointer.predict
 
-        def predict(
-            ids: torch.Tensor, attention: torch.Tensor | None, rows: torch.Tensor, positions: torch.Tensor
-        ) -> torch.Tensor:
+        def predict(*given: Any) -> torch.Tensor:
             if self._batch and all(work.ticket.future.done() for work in self._batch):
                 raise _Abandoned
-            return forward(ids, attention, rows, positions)
+            return forward(*given)
 
         pointer.predict = predict
         return pointer
@@ -307,7 +305,7 @@ class Batcher:
         if not lane.running and not lane.waiting:
             del self._lanes[self._latest]
 
-    def _advance(self, engine: Engine | None, batch: list[_Work]) -> None:
+    def _advance(self, engine: Any, batch: list[_Work]) -> None:
         """Grow all texts of a batch by one stage. An error is looked for among them, and costs only its own request."""
         if engine is None:
             return
@@ -335,10 +333,10 @@ class Batcher:
 
 def _try_out(pointer: Pointer) -> None:
     """A small text, which a model has to write before it counts as ready, and after it has failed."""
-    pointer.generate(["ready"], preset="plain", max_stages=2)
+    pointer.generate(["ready"], preset="plain", max_length=8)
 
 
-def _unwatched(_: Growth) -> None:
+def _unwatched(_: Any) -> None:
     """Nobody looks."""
 
 
@@ -346,4 +344,4 @@ def weight_of(options: Options, most: int) -> int:
     """How many texts one list has under way; what takes a whole turn for itself weighs all there is room for."""
     if options.preset == "released" or options.blocks == 0:
         return most
-    return options.width if options.decoding == "beam" else options.n
+    return options.width if options.decoding == "beam" else max(options.n, options.best_of)

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from pointer.base import has_base
 from pointer.errors import PointerError, UsageError, missing_extra
 from pointer.serving.app import create_app
 from pointer.serving.limits import Settings
@@ -60,9 +61,10 @@ def served_names(models: list[str]) -> dict[str, str]:
 
 
 def embedded_models() -> list[str]:
-    """The models that come with the package, `reviews` first if it is there."""
+    """The models that come with the package and can be opened: `writer` first if its base is there, then `reviews`."""
     found = sorted(folder.name for folder in (Path(__file__).parents[1] / "checkpoints").glob("*/"))
-    return sorted(found, key=lambda name: name != "reviews")
+    usable = [name for name in found if name != "writer" or has_base()]
+    return sorted(usable, key=lambda name: (name != "writer", name != "reviews"))
 
 
 def serve(plan: Plan, host: str, port: int, workers: int, announce: Callable[[str], None]) -> None:

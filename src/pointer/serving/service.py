@@ -51,7 +51,7 @@ class Asked:
     def grows_alone(self) -> bool:
         """Is there one text whose stages can be watched while it grows?"""
         options = self.options
-        return options.n == 1 and options.length is None and options.preset != "released"
+        return options.n == options.best_of == 1 and options.length is None and options.preset != "released"
 
 
 class Service:
@@ -157,12 +157,11 @@ class Service:
 
 
 def _described(name: str, pointer: Pointer) -> dict[str, Any]:
-    model = pointer.model
-    card = model.files.get(CARD, b"").decode("utf-8", "replace") if model else ""
+    card = pointer.files.get(CARD, b"").decode("utf-8", "replace")
     return {
         "name": name,
-        "parameters": sum(weights.numel() for weights in model.parameters()) if model else 0,
-        "vocabulary": len(pointer.vocabulary),
+        "parameters": pointer.parameters,
+        "vocabulary": pointer.tokens,
         "max_length": pointer.longest,
         "description": _description(card),
     }

@@ -81,7 +81,8 @@ export class Viewer {
 
   // The next stage of the text that is being written. X0 comes at once, so that the wait has a face.
   add(constraints, stage, tokens, text) {
-    const stages = stage === 0 ? [tokens] : [...this.#texts[0].stages, tokens];
+    // A model that writes from left to right sends its stage again and again, each time longer.
+    const stages = [...(stage === 0 ? [] : this.#texts[0].stages.slice(0, stage)), tokens];
     this.#texts = [this.#read({ constraints, stages, text })];
     this.#chosen = 0;
     if (stage === 0) this.#open();

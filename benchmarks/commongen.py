@@ -1,0 +1,117 @@
+"""How well models write around the concepts of CommonGen, each in the form and the order that a person chose.
+
+    POINTER_DATA=... python benchmarks/commongen.py writer wiki [--sets 200] [--best-of 8] [--out texts.jsonl]
+
+The constraints of a set are the words of its first reference that has all concepts. BLEU-4 (sacrebleu, lower case) is
+against that reference (`one`) and against all of the set (`all`). Only the validation set is read.
+"""
+
+import argparse
+import json
+import lzma
+import re
+import time
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import sacrebleu
+from corpora import corpus_file
+
+from pointer.decoding.causal import inflections
+from pointer.decoding.generator import Generation, Pointer
+from pointer.writing import missing_constraints
+
+WORD = re.compile(r"(?<!\S)[^\W_]+(?:['-][^\W_]+)*(?=[\s.,!?;:)\"]|$)")
+
+
+class Asked(NamedTuple):
+    """A concept set with its words as a reference has them, and all references, that one first."""
+
+    constraints: list[str]
+    references: list[str]
+
+
+def asked_sets(count: int) -> list[Asked]:
+    """The first sets of the validation data whose concepts can be found in a reference."""
+    path = corpus_file("commongen/valid").with_name("valid.jsonl.xz")
+    with lzma.open(path, "rt", encoding="utf-8") as file:
+        found = (asked(**json.loads(line)) for line in file)
+        return [one for one in found if one is not None][:count]
+
+
+def asked(concepts: list[str], texts: list[str]) -> Asked | None:
+    """The words of the first reference that has all concepts, in its order and form."""
+    for text in texts:
+        places: dict[str, int] = {}
+        for word in WORD.finditer(text):
+            for concept in concepts:
+                if word[0].lower() in inflections(concept):
+                    places.setdefault(concept, word.start())
+        if len(places) == len(concepts):
+            words = [WORD.match(text, start) for start in sorted(set(places.values()))]
+            given = [word[0].lower() if word.start() == 0 else word[0] for word in words if word]
+            return Asked(given, [text, *(other for other in texts if other != text)])
+    return None
+
+
+def bleu(texts: Sequence[str], references: Sequence[Sequence[str]]) -> float:
+    """BLEU-4 against any number of references a text."""
+    most = max(map(len, references))
+    columns: Any = [[some[i] if i < len(some) else None for some in references] for i in range(most)]
+    return float(sacrebleu.corpus_bleu(list(texts), columns, lowercase=True).score)
+
+
+def figures(found: list[Generation], sets: list[Asked]) -> dict[str, Any]:
+    """What is printed about a model."""
+    texts = [one.text for one in found]
+    words = [text.lower().split() for text in texts]
+    repeated = sum(any(a == b for a, b in pairwise(line)) for line in words)
+    lost = sum(bool(missing_constraints(one.text, asked.constraints)) for one, asked in zip(found, sets, strict=True))
+    return {
+        "BLEU-4 one": round(bleu(texts, [one.references[:1] for one in sets]), 2),
+        "BLEU-4 all": round(bleu(texts, [one.references for one in sets]), 2),
+        "words": round(sum(map(len, words)) / len(words), 2),
+        "lost": lost,
+        "repeated word": repeated,
+    }
+
+
+def main() -> None:
+    """Print a row for every model."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="+")
+    parser.add_argument("--sets", type=int, default=200)
+    parser.add_argument("--best-of", type=int, default=1)
+    parser.add_argument("--decoding", default="greedy")
+    parser.add_argument("--temperature", type=float, default=1.0)
+    parser.add_argument("--noi-offset", type=float, default=0.0)
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--out", type=Path, help="Write constraints, references and texts as jsonl.")
+    options = parser.parse_args()
+    sets = asked_sets(options.sets)
+    people = sum(len(one.references[0].split()) for one in sets) / len(sets)
+    print(f"{len(sets)} sets; people write {people:.2f} words")
+    for name in options.models:
+        pointer = Pointer.from_pretrained(name)
+        started = time.perf_counter()
+        found = pointer.generate_many(
+            [one.constraints for one in sets],
+            options.batch_size,
+            decoding=options.decoding,
+            best_of=options.best_of,
+            temperature=options.temperature,
+            noi_offset=options.noi_offset,
+        )
+        seconds = time.perf_counter() - started
+        best = [texts[0] for texts in found]
+        row = figures(best, sets) | {"seconds": round(seconds, 1)}
+        print(f"{name}: {'; '.join(f'{key} {value}' for key, value in row.items())}", flush=True)
+        if options.out:
+            lines = [one._asdict() | {"text": text.text} for one, text in zip(sets, best, strict=True)]
+            options.out.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

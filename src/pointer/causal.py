@@ -1,0 +1,236 @@
+"""The causal insertion transformer: a pre-trained language model, frozen, with an adapter that has learnt to insert.
+
+It reads a task (`Words: dog, frisbee`) and writes a text around the words, left to right; `pointer.decoding.causal`
+says how that is insertion. A checkpoint is the folder that `peft` writes for an adapter, with a `config.json` of ours
+that names the base and says what the adapter is for. The base is not in it (`pointer.base`).
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pointer.base import SMOLLM2, base_folder
+from pointer.decoding.next_token import CachedModel
+from pointer.errors import CheckpointError, missing_extra
+from pointer.language import Language
+from pointer.model import CARD, CURVE, checkpoint_folder, quiet, read_files, replaced
+
+KIND = "causal"
+"""What the `pointer` section of such a checkpoint's config says it is."""
+SCORED_TOKENS = 2048
+"""Positions that are scored together at most: the output layer of each is as long as the vocabulary."""
+
+
+class CausalInserter:
+    """A causal language model with an adapter, its language, and what travels with them."""
+
+    def __init__(self, model: Any, language: Language, config: dict[str, Any]) -> None:
+        self.model = model
+        """A `PeftModel`."""
+        self.language = language
+        self.config = config
+        """The `pointer` section: `base`, `styles`, `noi_offset`, `tokens_seen`, ..."""
+        self.files: dict[str, bytes] = {}
+        """What is saved beside the adapter: the card and its picture."""
+
+    @classmethod
+    def start(cls, backbone: str | Path = SMOLLM2, rank: int = 16, first_layer: int = 0) -> "CausalInserter":
+        """A new adapter for a base: `smollm2`, a folder or a Hub id. It changes nothing until it is trained.
+
+        `rank` is that of the matrices (LoRA); layers before `first_layer` get none, which makes training faster.
+        """
+        peft = _peft()
+        base, language = open_base(backbone)
+        layers = list(range(first_layer, base.config.num_hidden_layers)) if first_layer else None
+        settings = peft.LoraConfig(
+            r=rank,
+            lora_alpha=2 * rank,
+            target_modules="all-linear",
+            layers_to_transform=layers,
+            task_type="CAUSAL_LM",
+        )
+        config = {
+            "kind": KIND,
+            "base": _base_name(backbone),
+            "vocabulary": fingerprint(language),
+            "styles": [],
+            "noi_offset": 0.0,
+            "tokens_seen": 0,
+        }
+        return cls(peft.get_peft_model(base, settings), language, config)
+
+    @classmethod
+    def from_pretrained(
+        cls, name: str | Path, backbone: str | Path | None = None, trainable: bool = False
+    ) -> "CausalInserter":
+        """Open a checkpoint by embedded name, folder (also the `--out` of a training run) or Hub id.
+
+        `backbone` is where its base is, if not where the checkpoint says.
+        """
+        folder = checkpoint_folder(name)
+        config = causal_config(folder)
+        if config is None:
+            raise CheckpointError(
+                f"Expected a causal POINTER checkpoint in {folder}, found another model.", "Name one, such as writer."
+            )
+        peft = _peft()
+        base, language = open_base(backbone or config["base"])
+        if fingerprint(language) != config["vocabulary"]:
+            raise CheckpointError(
+                f"Expected the base that the adapter in {folder} was trained on, found another vocabulary.",
+                f"Give the same one: {config['base']}.",
+            )
+        try:
+            with quiet():
+                model = peft.PeftModel.from_pretrained(base, str(folder), is_trainable=trainable)
+        except Exception as error:  # peft, safetensors and torch each have their own way to fail
+            raise CheckpointError(
+                f"Expected in {folder} the adapter that its adapter_config.json describes, found another or none "
+                f"({type(error).__name__}).",
+                "Copy or download it again, or train it again.",
+            ) from error
+        found = cls(model.float(), language, config)
+        found.files = read_files(folder, (CARD, CURVE))
+        return found
+
+    @cached_property
+    def transformer(self) -> Any:
+        """The language model itself, with the adapter inside it."""
+        return self.model.get_base_model()
+
+    @property
+    def longest(self) -> int:
+        """The most tokens of task and text."""
+        return int(self.transformer.config.max_position_embeddings)
+
+    def next_token(self) -> CachedModel:
+        """The model as a function of prefixes."""
+        return CachedModel(self.transformer)
+
+    def without_adapter(self) -> AbstractContextManager[None]:
+        """Where the model is the base that it was before training."""
+        switched: AbstractContextManager[None] = self.model.disable_adapter()
+        return switched
+
+    def fluency(self, texts: Sequence[str]) -> list[float]:
+        """How likely the base, as it was before training, finds each text."""
+        with self.without_adapter():
+            return fluency(self.transformer, self.language, texts)
+
+    def save_pretrained(
+        self, folder: str | Path, dtype: torch.dtype = torch.float32, extras: dict[str, bytes] | None = None
+    ) -> None:
+        """Write the checkpoint so that it appears whole or not at all; `extras` are further files by name."""
+        with replaced(Path(folder)) as beside:
+            settings = self.model.peft_config["default"]
+            settings.base_model_name_or_path = self.config["base"]
+            weights = _peft().get_peft_model_state_dict(self.model, save_embedding_layers=False)
+            with quiet():
+                settings.save_pretrained(str(beside))
+                _save({name: value.to(dtype).contiguous() for name, value in weights.items()}, beside)
+            content = {"model_type": "pointer-causal", "pointer": self.config}
+            files = {"config.json": (json.dumps(content, indent=2, sort_keys=True) + "\n").encode()}
+            for name, written in (files | self.files | (extras or {})).items():
+                (beside / name).write_bytes(written)
+            for path in beside.iterdir():
+                path.chmod(0o644)
+
+
+@torch.inference_mode()
+def fluency(transformer: Any, language: Language, texts: Sequence[str]) -> list[float]:
+    """How likely a language model finds each text: the log-probability of its tokens, on average."""
+    # The token that ends a text stands before one, too, as between the texts that the model was trained on.
+    rows = [[language.end, *language.encode(text), language.end] for text in texts]
+    batch = max(1, SCORED_TOKENS // max(map(len, rows), default=1))
+    parts = [rows[start : start + batch] for start in range(0, len(rows), batch)]
+    return [score for part in parts for score in _likelihoods(transformer, part)]
+
+
+def _likelihoods(transformer: Any, rows: list[list[int]]) -> list[float]:
+    width = max(map(len, rows))
+    ids = torch.tensor([row + [0] * (width - len(row)) for row in rows], device=transformer.device)  # B T
+    hidden = transformer.base_model(input_ids=ids[:, :-1]).last_hidden_state  # B T H
+    logits = transformer.get_output_embeddings()(hidden).float()  # B T V
+    own = torch.log_softmax(logits, -1).gather(2, ids[:, 1:, None])[..., 0].cpu()  # B T
+    real = torch.arange(width - 1) < torch.tensor([len(row) - 1 for row in rows])[:, None]
+    means: list[float] = ((own * real).sum(1) / real.sum(1)).tolist()
+    return means
+
+
+def is_causal(folder: Path) -> bool:
+    """Is a checkpoint of this kind?"""
+    return causal_config(folder) is not None
+
+
+def causal_config(folder: Path) -> dict[str, Any] | None:
+    """The `pointer` section of a causal checkpoint's config; None for a checkpoint of another kind."""
+    try:
+        content = json.loads((folder / "config.json").read_text("utf-8"))
+        section = content.get("pointer") or {}
+        if section.get("kind") != KIND:
+            return None
+        wanted = {"base": str, "vocabulary": str, "styles": list, "noi_offset": float, "tokens_seen": int}
+        if any(type(section.get(name)) is not kind for name, kind in wanted.items()):
+            raise ValueError("a field of another type")
+    except (OSError, ValueError, AttributeError) as error:
+        raise CheckpointError(
+            f"Expected the config of a POINTER checkpoint in {folder / 'config.json'}, found something else.",
+            "Copy or download the folder again.",
+        ) from error
+    found: dict[str, Any] = section
+    return found
+
+
+def fingerprint(language: Language) -> str:
+    """What tells vocabularies apart: a digest of all tokens, in order."""
+    tokens = "\n".join(language.tokenizer.id_to_token(i) or "" for i in range(language.size))
+    return hashlib.sha256(tokens.encode()).hexdigest()[:16]
+
+
+def open_base(backbone: str | Path = SMOLLM2) -> tuple[Any, Language]:
+    """A causal language model in float32, frozen, and its language."""
+    from transformers import AutoModelForCausalLM
+
+    folder = base_folder(backbone)
+    language = Language.open(folder)
+    try:
+        with quiet():
+            base = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
+    except Exception as error:  # a file that is missing, of another shape, cut off, of an unknown architecture
+        raise CheckpointError(
+            f"Expected a causal language model in {folder}, found something else ({type(error).__name__}).",
+            "Name the folder of one that Transformers opens with AutoModelForCausalLM.",
+        ) from error
+    if base.config.vocab_size < language.size:
+        raise CheckpointError(
+            f"Expected an embedding for each of the {language.size} tokens in {folder}, found "
+            f"{base.config.vocab_size}.",
+            "Tokenizer and weights are of different models; download the folder again.",
+        )
+    base.requires_grad_(False)
+    return base, language
+
+
+def _base_name(backbone: str | Path) -> str:
+    """What a checkpoint calls its base: a name that means something elsewhere, or the folder."""
+    return str(Path(backbone).resolve()) if Path(backbone).is_dir() else str(backbone)
+
+
+def _save(weights: dict[str, torch.Tensor], folder: Path) -> None:
+    from safetensors.torch import save_file
+
+    save_file(weights, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+
+
+def _peft() -> Any:
+    try:
+        import peft
+    except ImportError as error:
+        raise missing_extra("A causal model", "peft", "writer") from error
+    return peft

@@ -1,0 +1,142 @@
+"""`Writer`: a `Pointer` whose model is a pre-trained language model that inserts from left to right."""
+
+from dataclasses import fields, replace
+from pathlib import Path
+
+import torch
+
+from pointer.causal import CausalInserter
+from pointer.decoding.causal import CausalEngine, Draft
+from pointer.decoding.generator import Generation, Plan, Pointer, Wanted
+from pointer.decoding.next_token import NextToken
+from pointer.decoding.options import Options
+from pointer.errors import UsageError
+from pointer.language import STYLES, Language
+
+UNKNOWN = ("blocks", "revisions", "repetition_penalty", "max_stages")
+"""Options that mean something for parallel models only."""
+
+
+class Writer(Pointer):
+    """A causal model that writes texts around constraints.
+
+    >>> writer = Pointer.from_pretrained("writer")                                                   # doctest: +SKIP
+    >>> writer.generate(["dog", "frisbee", "park"], best_of=8).text                                  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        next_token: NextToken,
+        language: Language,
+        *,
+        styles: tuple[str, ...] = tuple(STYLES),
+        noi_offset: float = 0.0,
+        longest: int = 512,
+        name: str = "writer",
+        device: torch.device | None = None,
+        inserter: CausalInserter | None = None,
+    ) -> None:
+        self.predict = next_token  # type: ignore[assignment]  # what a server may wrap, as it does for any model
+        self.language = language
+        self.styles = styles
+        self.noi_offset = noi_offset
+        self.longest = longest
+        self.name = name
+        self.device = device or torch.device("cpu")
+        self.inserter = inserter
+
+    @classmethod
+    def open(cls, folder: Path, name: str, device: torch.device, dtype: str = "float32") -> "Writer":
+        """A writer from a checkpoint folder, whose base has to be there too."""
+        inserter = CausalInserter.from_pretrained(folder)
+        inserter.model.to(device=device, dtype=getattr(torch, dtype)).eval()
+        return cls.of_inserter(inserter, name)
+
+    @classmethod
+    def of_inserter(cls, inserter: CausalInserter, name: str) -> "Writer":
+        """A writer for a model that is already open, where it is."""
+        return cls(
+            inserter.next_token(),
+            inserter.language,
+            styles=tuple(inserter.config["styles"]) or tuple(STYLES),
+            noi_offset=inserter.config["noi_offset"],
+            longest=inserter.longest,
+            name=name,
+            device=inserter.transformer.device,
+            inserter=inserter,
+        )
+
+    @property
+    def parameters(self) -> int:
+        """How many weights the model has, those of its base included."""
+        return sum(weights.numel() for weights in self.inserter.model.parameters()) if self.inserter else 0
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens its vocabulary has."""
+        return self.language.size
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """What travels with the model: the card."""
+        return self.inserter.files if self.inserter else {}
+
+    def engine(self, options: Options) -> CausalEngine:  # type: ignore[override]
+        """What lets texts grow by these options."""
+        self._refuse_what_it_cannot(options)
+        offset = options.noi_offset + (self.noi_offset if options.preset == "default" else 0.0)
+        return CausalEngine(
+            self.predict,  # type: ignore[arg-type]
+            self.language,
+            options,
+            self.style(options.style),
+            offset,
+            self.longest,
+            self.name,
+        )
+
+    def style(self, wanted: str | None) -> str:
+        """The style that is asked for, or the first that the model has learnt."""
+        if wanted is None:
+            return self.styles[0]
+        if wanted not in self.styles:
+            raise UsageError(
+                f'style: expected {", ".join(self.styles)}, all that {self.name} has learnt, found "{wanted}".',
+                "Choose one of these.",
+            )
+        return wanted
+
+    def _refuse_what_it_cannot(self, options: Options) -> None:
+        if options.preset not in ("default", "plain"):
+            raise UsageError(
+                f'preset: expected default or plain, all that {self.name} can do, found "{options.preset}".',
+                "Choose one of these, or a parallel model: wiki, reviews, news.",
+            )
+        defaults = {field.name: field.default for field in fields(Options)}
+        for option in UNKNOWN:
+            if getattr(options, option) != defaults[option]:
+                raise UsageError(
+                    f"{option}: expected for parallel models alone, found with {self.name}.", "Leave it out."
+                )
+
+    def _drafts(self, constraints: tuple[str, ...], options: Options) -> Plan:
+        """Drafts that are written side by side, the first of them greedily."""
+        engine = self.engine(replace(options, decoding="sample"))
+        pools = yield Wanted(engine, [engine.start(constraints, number) for number in range(options.best_of)])
+        return [self.written(draft) for [draft] in pools]
+
+    def fluency(self, texts: list[str]) -> list[float]:
+        """How well texts read, by the base as it was before training."""
+        return self.inserter.fluency(texts) if self.inserter else []
+
+    def written(self, draft: Draft) -> Generation:  # type: ignore[override]
+        """A text as it stands now, finished or not; what is still to come of the constraints stands at its end."""
+        text, spans = draft.text()
+        stages = draft.stages()
+        tokens = tuple(token.text for token in stages[-1])
+        return Generation(text, tokens, tuple(spans), stages, draft.score, draft.stopped, draft.constraints)
+
+    def drafts(self, generation: Generation) -> list[str]:
+        """The text after every stage of a generation, X^0 first."""
+        grown = [generation.text] * (len(generation.stages) - 1)
+        return [" ".join(generation.constraints), *grown]
