@@ -16,9 +16,9 @@ from transformers import AutoModelForCausalLM, GPT2LMHeadModel
 from pointer.baselines import open_system, train_system
 from pointer.baselines.autoregressive import (
     Autoregressive,
-    CachedModel,
     Prefix,
     Sizes,
+    cached,
     configuration,
     load,
     objective,
@@ -142,7 +142,7 @@ def test_the_checkpoint_is_one_that_transformers_opens(trained: Path, data: Fitt
 def test_the_cache_answers_as_if_there_were_none(data: FittingData) -> None:
     torch.manual_seed(1)
     model = GPT2LMHeadModel(configuration(Sizes(**SMALL), data.vocabulary)).eval()
-    cached = CachedModel(model)
+    next_log_probabilities = cached(model)
     steps: list[list[Prefix]] = [
         [(5, 6), (7, 8, 9, 10), (11,)],
         [(7, 8, 9, 10, 1), (7, 8, 9, 10, 2), (11, 3)],  # one left, one twice, another order
@@ -152,7 +152,7 @@ def test_the_cache_answers_as_if_there_were_none(data: FittingData) -> None:
         [(20, 21)],  # something else altogether
     ]
     for prefixes in steps:
-        found = cached(prefixes)
+        found = next_log_probabilities(prefixes)
         for prefix, answer in zip(prefixes, found, strict=True):
             with torch.no_grad():
                 alone = model(torch.tensor([prefix])).logits[0, -1].log_softmax(-1)

@@ -2,7 +2,7 @@
 
 import json
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,8 @@ from pointer.decoding.writer import Writer
 from pointer.language import Language
 
 HARBOUR = Path(__file__).parents[1] / "data" / "harbour.txt"
-WORDS = "dog dogs park stand stands stood standing castle castles harbour river the The is was ran fast not very".split()
+WORDS = ["dog", "dogs", "park", "stand", "stands", "stood", "standing", "castle", "castles", "harbour", "river"]
+WORDS += ["the", "The", "is", "was", "ran", "fast", "not", "very"]
 """Words that the tiny vocabularies have whole, with a space before them."""
 CHAT = ("<|im_start|>", "<|im_end|>", "<|endoftext|>")
 PLAIN = ("<|endoftext|>",)
@@ -28,7 +29,9 @@ HOSTILE = ("random", "insert", "never", "specials", "pieces", "ties", "infinite"
 def _corpus() -> list[str]:
     lines = HARBOUR.read_text("utf-8").splitlines()
     lines += ["IN 1987, JOHN (OR MARY) PAID $45.60 + 12% - NO? YES! A/B #7 @home; 23:59 *** [x] {y} ~ ^ | \\ = < > & _"]
-    return lines + [f" {word}" for word in WORDS for _ in range(40)] + ["dog Dog Stands The"] * 30
+    lines += [f" {line}" for line in lines]
+    lines += [f" {word}" for word in WORDS for _ in range(40)]
+    return lines + ["dog", "Dog", "Stands", "The", " D", " '", " ("] * 30
 
 
 @cache
@@ -48,7 +51,7 @@ def _byte_level(special: tuple[str, ...], size: int) -> str:
 
 
 def byte_level(special: tuple[str, ...] = CHAT, size: int = 640) -> Tokenizer:
-    """A byte-level vocabulary such as that of SmolLM2, where a digit and the space before it are tokens of their own."""
+    """A byte-level vocabulary such as that of SmolLM2: a digit is a token, and so is the space before it."""
     return Tokenizer.from_str(_byte_level(special, size))
 
 
@@ -67,15 +70,19 @@ def metaspace(prepend: str = "always", size: int = 400) -> Tokenizer:
     return tokenizer
 
 
-def chat_language() -> Language:
+WHOLE = 3000
+"""So many tokens that every word of the sample texts is one."""
+
+
+def chat_language(size: int = 640) -> Language:
     """Of a model that holds conversations."""
-    tokenizer = byte_level()
+    tokenizer = byte_level(size=size)
     return Language(tokenizer, tokenizer.token_to_id("<|im_end|>"))
 
 
-def plain_language() -> Language:
+def plain_language(size: int = 640) -> Language:
     """Of a model that only goes on with texts."""
-    tokenizer = byte_level(PLAIN)
+    tokenizer = byte_level(PLAIN, size)
     return Language(tokenizer, tokenizer.token_to_id("<|endoftext|>"))
 
 
@@ -185,19 +192,31 @@ def hostile(language: Language, mood: str, seed: int) -> Answer:
     return answer
 
 
-def wanting(language: Language, wanted: Sequence[str], default: str | None = None) -> Answer:
-    """A model that says these tokens one after the other, by how many tokens of a text it has read, then ends.
+END = ""
+"""What a script calls the end of a text."""
 
-    `wanted` names tokens by what they write. The prompt is all up to the first token that was not asked.
+
+def telling(
+    language: Language, constraints: Sequence[str], script: Mapping[str, Mapping[str, float]], style: str = "everyday"
+) -> Answer:
+    """A model that knows what to say after some texts: there, the logits of some tokens, named by what they write.
+
+    After any other text it wants to end. A constraint that is longer than a token is named by its first.
     """
-    by_text = {text: token for token, text in enumerate(language.writes) if text}
-    start: dict[str, int] = {}
+    by_text = {text: token for token, text in enumerate(language.writes) if text} | {END: language.end}
+    start = len(language.prompt(constraints, style))
 
     def answer(prefix: Prefix) -> "np.ndarray[Any, Any]":
-        said = len(prefix) - start.setdefault("length", len(prefix))
-        token = by_text[wanted[said]] if said < len(wanted) else by_text[default] if default else language.end
+        text = "".join(language.writes[token] for token in prefix[start:])
         logits = np.full(language.size, -20.0)
-        logits[token] = 0.0
+        for wanted, logit in script.get(text, {END: 0.0}).items():
+            logits[by_text[wanted]] = logit
         return logits
 
     return answer
+
+
+def spelling(language: Language, constraints: Sequence[str], texts: Sequence[str], style: str = "everyday") -> Answer:
+    """A model that says these tokens one after the other, each named by what it writes, then ends."""
+    script = {"".join(texts[:said]): {text: 0.0} for said, text in enumerate(texts)}
+    return telling(language, constraints, script, style)

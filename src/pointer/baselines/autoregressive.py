@@ -33,6 +33,7 @@ from pointer.baselines.results import accepted, generation, parsed_in_batches
 from pointer.batches import IGNORED
 from pointer.decoding.constraints import FRAME, INSERTED, Tokens, first_stage
 from pointer.decoding.generator import Constraints, Generation
+from pointer.decoding.next_token import CachedModel, Prefix
 from pointer.decoding.options import Options
 from pointer.decoding.schedule import LARGEST_LOGIT
 from pointer.decoding.search import sampled
@@ -44,7 +45,6 @@ SYSTEM = "autoregressive"
 ATTEMPTS = 4
 """How often samples are drawn until there are enough different ones."""
 
-Prefix = tuple[int, ...]
 NextLogProbabilities = Callable[[Sequence[Prefix]], npt.NDArray[np.float32]]
 """For every sequence of tokens so far the log-probability of every token to come next: `B` prefixes -> `B V`."""
 
@@ -160,57 +160,15 @@ def pairs(batch: TextBatch, fewest: int, most: int) -> tuple[torch.Tensor, torch
 # The model as a function of prefixes
 
 
-class CachedModel:
-    """`NextLogProbabilities` of a Transformers causal model that remembers the keys and values of its last answer.
+def cached(model: Any) -> NextLogProbabilities:
+    """A Transformers causal model as such a function, which remembers keys and values from call to call."""
+    answer = CachedModel(model)
 
-    A prefix that is one token longer than one of the last call costs one token; any other call is computed whole.
-    """
+    def next_log_probabilities(prefixes: Sequence[Prefix]) -> npt.NDArray[np.float32]:
+        found: npt.NDArray[np.float32] = answer(prefixes).numpy()
+        return found
 
-    def __init__(self, model: Any) -> None:
-        self.model = model
-        self.cache: Any = None
-        self.rows: dict[Prefix, int] = {}
-        self.attention = torch.empty(0, 0, dtype=torch.long)
-
-    @torch.inference_mode()
-    def __call__(self, prefixes: Sequence[Prefix]) -> npt.NDArray[np.float32]:
-        """The log-probabilities of what comes next, `B V`."""
-        parents = [self.rows.get(prefix[:-1], -1) for prefix in prefixes]
-        is_new = self.cache is None or min(parents) < 0
-        ids = self._start(prefixes) if is_new else self._continue(prefixes, parents)
-        positions = (self.attention.cumsum(-1) - 1).clamp(min=0)[:, -ids.shape[1] :]
-        found = self.model(
-            input_ids=ids,
-            attention_mask=self.attention,
-            position_ids=positions,
-            past_key_values=self.cache,
-            use_cache=True,
-            logits_to_keep=1,
-        )
-        self.cache, self.rows = found.past_key_values, {prefix: row for row, prefix in enumerate(prefixes)}
-        logits = found.logits[:, -1].float().clamp(-LARGEST_LOGIT, LARGEST_LOGIT)  # B V
-        log_probabilities: npt.NDArray[np.float32] = torch.log_softmax(logits, -1).cpu().numpy()
-        return log_probabilities
-
-    def _start(self, prefixes: Sequence[Prefix]) -> torch.Tensor:
-        """All tokens, aligned at their ends."""
-        self.cache = None
-        lengths = np.array([len(prefix) for prefix in prefixes])
-        place = np.arange(lengths.max())
-        real = place >= lengths.max() - lengths[:, None]
-        ids = np.zeros(real.shape, np.int64)  # B T
-        ids[real] = np.concatenate([np.array(prefix) for prefix in prefixes])
-        self.attention = torch.from_numpy(real.astype(np.int64)).to(self.model.device)
-        return torch.from_numpy(ids).to(self.model.device)
-
-    def _continue(self, prefixes: Sequence[Prefix], parents: list[int]) -> torch.Tensor:
-        """The last tokens, with the cache and the attention of the prefixes that they follow."""
-        if parents != list(range(len(self.attention))):
-            chosen = torch.tensor(parents, device=self.model.device)
-            self.cache.batch_select_indices(chosen)
-            self.attention = self.attention[chosen]
-        self.attention = torch.cat([self.attention, torch.ones_like(self.attention[:, :1])], 1)
-        return torch.tensor([[prefix[-1]] for prefix in prefixes], device=self.model.device)
+    return next_log_probabilities
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -373,7 +331,7 @@ def opened(folder: str | Path, device: str | None, system: str) -> dict[str, Any
     model.to(device=torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu")))  # type: ignore[call-arg]
     model.eval()  # type: ignore[no-untyped-call]
     return {
-        "begin": lambda: CachedModel(model),
+        "begin": lambda: cached(model),
         "vocabulary": checkpoint.vocabulary,
         "casing": checkpoint.casing,
         "positions": sizes.positions,

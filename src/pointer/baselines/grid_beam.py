@@ -5,7 +5,7 @@ Hokamp & Liu (2017) keep a beam for every number of constraint tokens that are a
 to log-probabilities. `GridBeam` is the system: it searches with the model of `autoregressive`, which has also read the
 keywords. With a model of Transformers:
 
-    model = CachedModel(AutoModelForCausalLM.from_pretrained("gpt2"))
+    model = cached(AutoModelForCausalLM.from_pretrained("gpt2"))
     wanted = tuple(tuple(tokenizer(" " + phrase).input_ids) for phrase in ("new york", "prime minister"))
     [[best]] = search(model, [Problem((tokenizer.eos_token_id,), wanted, 40)], Rules(end=tokenizer.eos_token_id))
     tokenizer.decode(best.text)
@@ -24,10 +24,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from pointer.baselines.autoregressive import SYSTEM, LeftToRight, NextLogProbabilities, Prefix, opened
+from pointer.baselines.autoregressive import SYSTEM, LeftToRight, NextLogProbabilities, opened
 from pointer.baselines.results import accepted, generation, parsed_in_batches
 from pointer.decoding.constraints import INSERTED, Tokens
 from pointer.decoding.generator import Constraints, Generation
+from pointer.decoding.next_token import Prefix
 from pointer.decoding.options import Options
 from pointer.errors import CheckpointError, ConstraintError, UsageError
 

@@ -26,7 +26,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from pointer.baselines.autoregressive import ATTEMPTS, NextLogProbabilities, Prefix
+from pointer.baselines.autoregressive import ATTEMPTS, NextLogProbabilities
 from pointer.baselines.fitting import (
     FittingData,
     FittingSettings,
@@ -41,6 +41,7 @@ from pointer.baselines.fitting import (
 from pointer.baselines.results import accepted, generation, parsed_in_batches
 from pointer.decoding.constraints import FRAME, INSERTED, Locks, Tokens, first_stage, open_gaps
 from pointer.decoding.generator import Constraints, Generation
+from pointer.decoding.next_token import Prefix
 from pointer.decoding.options import Options
 from pointer.decoding.schedule import LARGEST_LOGIT
 from pointer.decoding.search import sampled

@@ -33,6 +33,10 @@ CANDIDATES = 256
 """Tokens that a sample is drawn from: the likeliest. The others are noise, and sorting them takes time."""
 UNFINISHED = 3.0
 """What it costs to end the only sentence of a text while constraints are still to come."""
+FORM_SHARE = -1.5
+"""Added to the log-probability of the other forms of a constraint, before it counts as the constraint's own."""
+LONG_GAP, URGENCY = 10, 0.3
+"""In a gap that has more tokens than so many, the next constraint gets likelier by so much with each."""
 _CLOSING = frozenset('.,!?;:)]}"\u201d%\u2026')
 """Marks that may touch the end of a constraint: none of them makes it another word."""
 
@@ -95,6 +99,18 @@ class Draft:
                 return None
             marks = piece.text + marks
         return None
+
+    @cached_property
+    def repeating(self) -> list[int]:
+        """The tokens that would repeat three in a row (no-repeat-n-gram, Paulus et al. 2018)."""
+        text = self.read[len(self.read) - self.size :]
+        return [text[i + 2] for i in range(len(text) - 2) if text[i : i + 2] == text[-2:]]
+
+    @cached_property
+    def gap(self) -> int:
+        """The decisions since the last constraint."""
+        inserted = (i for i, piece in enumerate(reversed(self.pieces)) if piece.owner != INSERTED)
+        return next(inserted, len(self.pieces))
 
     @cached_property
     def last_word(self) -> str:
@@ -229,9 +245,10 @@ class CausalEngine(Loop[Draft]):
         # A model that would say another form of the word wants the word: the decoder knows which form it must have.
         forms = self.rules.forms(draft.constraints[draft.copied])
         scores[forms] = scores[copies] = NEVER
-        wanted = own[list({*forms, *copies})].logsumexp(0)
         best = copies[int(own[copies].argmax())]
-        scores[best] = wanted + self.noi_offset
+        others = list({*forms} - {*copies})
+        wanted = torch.logaddexp(own[copies].logsumexp(0), own[others].logsumexp(0) + FORM_SHARE)
+        scores[best] = wanted + self.noi_offset + URGENCY * max(0, draft.gap - LONG_GAP)
         if self.style not in SEVERAL_SENTENCES:
             scores[self.rules.sentence_ends] -= UNFINISHED
 
@@ -385,16 +402,18 @@ class Rules:
         return found
 
     def forms(self, constraint: str) -> list[int]:
-        """The tokens that write a form of a word by themselves: of `stood`, those of stand, stands and standing too."""
+        """The tokens that begin a form of a word: of `stood`, those of stand, stands and standing too."""
         if constraint not in self._forms:
-            words = inflections(constraint)
-            self._forms[constraint] = [token for word in words for token in self.by_text.get(f" {word}", [])]
+            forms = [form for word in inflections(constraint) for form in (word, word.capitalize())]
+            first = {self.language.encode(f" {form}")[0] for form in forms}
+            self._forms[constraint] = [token for token in first if len(self.language.writes[token]) > 1]
         return self._forms[constraint]
 
     def refused(self, draft: Draft) -> list[int]:
-        """Tokens that would put a word beside itself, say a constraint before its turn, or finish a banned word."""
+        """Tokens that would repeat a word or three tokens, say a constraint before its turn, or say a banned word."""
         word = draft.last_word
         found = list(self.by_text.get(f" {word}", [])) if word else []
+        found += draft.repeating
         for later in draft.constraints[draft.copied + 1 :]:
             found += self.forms(later) if later.lower() not in stop_words() else []
         for banned in self.banned:

@@ -14,12 +14,12 @@ from typing import Any, TypeAlias
 import torch
 from transformers.cache_utils import Cache, DynamicLayer
 
+from pointer.decoding.schedule import LARGEST_LOGIT
+
 Prefix: TypeAlias = tuple[int, ...]
 NextToken: TypeAlias = Callable[[Sequence[Prefix]], torch.Tensor]
 """For every prefix the log-probability of every token to come next: `B` prefixes -> `B V`."""
 
-LARGEST_LOGIT = 1e4
-"""Logits beyond this say no more; infinite ones would make probabilities that are no numbers."""
 KEPT_CALLS = 3
 """Calls whose keys and values are kept: as many kinds of requests can take turns without computing a text twice."""
 STEP = 32
