@@ -7,6 +7,7 @@ that names the base and says what the adapter is for. The base is not in it (`po
 
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
@@ -51,7 +52,7 @@ class CausalInserter:
         settings = peft.LoraConfig(
             r=rank,
             lora_alpha=2 * rank,
-            target_modules="all-linear",
+            target_modules=_linear(base) if layers else "all-linear",
             layers_to_transform=layers,
             task_type="CAUSAL_LM",
         )
@@ -215,6 +216,14 @@ def open_base(backbone: str | Path = SMOLLM2) -> tuple[Any, Language]:
         )
     base.requires_grad_(False)
     return base, language
+
+
+def _linear(base: Any) -> list[str]:
+    """The names of all linear parts of a layer; `peft` wants them said where only some layers get an adapter."""
+    from transformers.pytorch_utils import Conv1D
+
+    parts = [name for name, part in base.named_modules() if isinstance(part, torch.nn.Linear | Conv1D)]
+    return sorted({name.rsplit(".", 1)[-1] for name in parts if re.search(r"\.\d+\.", name)})
 
 
 def _base_name(backbone: str | Path) -> str:

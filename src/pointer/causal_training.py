@@ -30,8 +30,8 @@ from pointer.settings import TrainingSettings
 from pointer.text import normalise
 from pointer.training import SAMPLES, Outcome, Run, denormals_as_zero
 
-_WORDS = re.compile(r"(?<!\S)[^\W_]+(?:['-][^\W_]+)*(?=[\s.,!?;:)\"]|$)")
-"""Words that stand by themselves: a space before them, and a space or a mark after them."""
+_WORDS = re.compile(r"(?<!\S)[^\W_]+(?:['-][^\W_]+)*(?=[.,!?;:)\"]*(?:\s|$))")
+"""Words that stand by themselves: a space before them, and a space after them, perhaps with marks before that."""
 NEIGHBOUR = 0.1
 """How often a drawn word takes the word after it along, so that phrases are learnt too."""
 

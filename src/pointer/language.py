@@ -55,16 +55,15 @@ class Language:
     def open(cls, folder: Path) -> "Language":
         """The tokenizer of a Transformers folder."""
         try:
-            tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-            config = json.loads((folder / "config.json").read_text("utf-8"))
+            tokenizer = _tokenizer(folder / "tokenizer.json")
+            ends = json.loads((folder / "config.json").read_text("utf-8")).get("eos_token_id")
         except Exception as error:  # tokenizers raises plain exceptions
             raise CheckpointError(
                 f"Expected tokenizer.json and config.json in {folder}, found something else ({type(error).__name__}).",
                 "Name the folder of a complete causal language model.",
             ) from error
-        ends = [tokenizer.token_to_id(name) for name in _ENDS]
-        known = [end for end in ends if end is not None]
-        end = known[0] if known else config.get("eos_token_id")
+        known = [end for name in _ENDS if (end := tokenizer.token_to_id(name)) is not None]
+        end = next(iter(known or (ends if isinstance(ends, list) else [ends])), None)
         if not isinstance(end, int):
             raise CheckpointError(
                 f"Expected a token that ends a text in {folder}, found none.",
@@ -123,6 +122,25 @@ class Kinds:
         bare = np.array([bool(w) and w[0] != " " for w in writes])  # the space before a number is a token of its own
         is_word = words & ~marks | np.array([w in ("'", "\u2019") for w in writes])
         return cls(spaced & (words | marks), bare & is_word, bare & marks & ~is_word)
+
+
+def _tokenizer(path: Path) -> Tokenizer:
+    """The tokenizer of a file, without the space that one of SentencePiece adds to the start of whatever it reads."""
+    tokenizer = Tokenizer.from_file(str(path))
+    content = json.loads(path.read_text("utf-8"))
+    for part in ("normalizer", "pre_tokenizer"):
+        steps = content[part] or {}
+        steps = steps.get("normalizers") or steps.get("pretokenizers") or [steps]
+        adds = [
+            step for step in steps if step.get("type") == "Prepend" or step.get("prepend_scheme", "never") != "never"
+        ]
+        for step in adds:
+            step["prepend" if step["type"] == "Prepend" else "prepend_scheme"] = (
+                "" if step["type"] == "Prepend" else "never"
+            )
+        if adds:
+            tokenizer = Tokenizer.from_str(json.dumps(content))
+    return tokenizer
 
 
 def _readable(text: str) -> str:

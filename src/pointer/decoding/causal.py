@@ -29,6 +29,8 @@ from pointer.prepare.yake import stop_words
 
 NEVER = -1e6
 """The score of what may not come next: below any log-probability."""
+FORBIDDEN = 0.75 * NEVER
+"""Where the scores of what may not come next end: log-probabilities are at least half of NEVER."""
 CANDIDATES = 256
 """Tokens that a sample is drawn from: the likeliest. The others are noise, and sorting them takes time."""
 UNFINISHED = 3.0
@@ -113,11 +115,12 @@ class Draft:
         return next(inserted, len(self.pieces))
 
     @cached_property
-    def last_word(self) -> str:
-        """The word at the end of the text, as far as it is there, in lower case."""
-        text = "".join(piece.text for piece in self.pieces[-12:])
-        found = re.search(r"[\w'\u2019]+$", text)
-        return found[0].lower() if found else ""
+    def last_words(self) -> tuple[str, str]:
+        """The word at the end of the text, as far as it is there, and the one a space before it; in lower case."""
+        text = "".join(piece.text for piece in self.pieces[-64:])
+        found = re.search(r"(?:([\w'\u2019]+) )?([\w'\u2019]*)$", text)
+        assert found is not None  # nothing is a word, too
+        return found[2].lower(), (found[1] or "").lower()
 
     def draw(self) -> float:
         """A number in [0, 1) that depends on seed, constraints, number and place alone."""
@@ -168,6 +171,7 @@ class CausalEngine(Loop[Draft]):
         noi_offset: float,
         longest: int,
         name: str,
+        rules: "Rules | None" = None,
     ) -> None:
         self.next_token = next_token
         self.language = language
@@ -177,7 +181,7 @@ class CausalEngine(Loop[Draft]):
         """Added to the log-probability of `[NOI]`: of the next constraint, and of the end."""
         self.longest = longest
         self.name = name
-        self.rules = Rules(language, options.banned)
+        self.rules = rules or Rules(language, options.banned)
         self._spelt: dict[str, Prefix] = {}
 
     def start(self, constraints: tuple[str, ...], number: int = 0) -> Draft:
@@ -218,7 +222,8 @@ class CausalEngine(Loop[Draft]):
         return [self._kept(pool) for pool in grown]
 
     def _log_probabilities(self, drafts: list[Draft]) -> torch.Tensor:
-        found = self.next_token([draft.read for draft in drafts])
+        # A model may have more embeddings than tokens.
+        found = self.next_token([draft.read for draft in drafts])[:, : self.language.size]
         if found.isnan().any():
             raise CheckpointError(
                 f"Expected log-probabilities from {self.name}, found some that are no numbers.",
@@ -243,7 +248,7 @@ class CausalEngine(Loop[Draft]):
     def _weigh_copy(self, scores: torch.Tensor, own: torch.Tensor, draft: Draft, copies: list[int]) -> None:
         """Score the next constraint, `[NOI]` of the gap that is open."""
         # A model that would say another form of the word wants the word: the decoder knows which form it must have.
-        forms = self.rules.forms(draft.constraints[draft.copied])
+        forms = self.rules.forms(draft.constraints[draft.copied], draft)
         scores[forms] = scores[copies] = NEVER
         best = copies[int(own[copies].argmax())]
         others = list({*forms} - {*copies})
@@ -256,11 +261,22 @@ class CausalEngine(Loop[Draft]):
         """The tokens that stand for the next constraint, in the capitals that it may have."""
         if draft.copied == len(draft.constraints) or draft.is_spaced:
             return {}
-        lead = " " if draft.pieces else self.language.lead
+        lead = self._lead(draft)
+        constraint = draft.constraints[draft.copied]
+        # With capitals it may have more tokens, for which there may be no room.
+        longest = self._room(draft) - self._to_come(draft) + len(self.spelt(f"{lead}{constraint}"))
         found: dict[int, Piece] = {}
-        for form in cased(draft.constraints[draft.copied]):
-            found.setdefault(self.spelt(f"{lead}{form}")[0], Piece(f"{lead}{form}", draft.copied))
+        for form in cased(constraint):
+            spelt = self.spelt(f"{lead}{form}")
+            # Inside a text, a space alone begins a number: no sign that capitals are wanted.
+            is_told = form == constraint or not draft.pieces or self.language.writes[spelt[0]] != " "
+            if is_told and len(spelt) <= longest:
+                found.setdefault(spelt[0], Piece(f"{lead}{form}", draft.copied))
         return found
+
+    def _lead(self, draft: Draft) -> str:
+        """What stands before the next word of a text."""
+        return " " if draft.pieces else self.language.lead
 
     def _must_copy(self, draft: Draft) -> bool:
         return self.options.lock_start and not draft.copied
@@ -271,8 +287,9 @@ class CausalEngine(Loop[Draft]):
     def _choices(self, scores: torch.Tensor, drafts: list[Draft]) -> list[list[int]]:
         """The tokens that each text goes on with."""
         if self.options.decoding == "beam":
-            best: list[list[int]] = scores.topk(min(self.width, scores.shape[1]), dim=-1).indices.tolist()
-            return best
+            values, ids = scores.topk(min(self.width, scores.shape[1]), dim=-1)
+            pairs = zip(ids.tolist(), (values > FORBIDDEN).tolist(), strict=True)
+            return [[token for token, may_be in zip(*row, strict=True) if may_be] for row in pairs]
         greedy: list[list[int]] = scores.argmax(-1, keepdim=True).tolist()
         if self.options.decoding == "greedy":
             return greedy
@@ -317,13 +334,14 @@ class CausalEngine(Loop[Draft]):
         if draft.stopped or self._room(draft) > needed + (not draft.is_spaced):
             return draft
         for number, constraint in enumerate(draft.constraints[draft.copied :], draft.copied):
-            lead = " " if draft.pieces else self.language.lead
-            draft = self._with_constraint(draft, Piece(f"{lead}{constraint}", number))
+            draft = self._with_constraint(draft, Piece(f"{self._lead(draft)}{constraint}", number))
         return replace(draft, stopped="max_length")
 
     def _to_come(self, draft: Draft) -> int:
         """The tokens of the constraints that are not in the text yet."""
-        return sum(len(self.spelt(f" {constraint}")) for constraint in draft.constraints[draft.copied :])
+        to_come = draft.constraints[draft.copied :]
+        leads = [self._lead(draft), *" " * len(to_come)]
+        return sum(len(self.spelt(f"{lead}{word}")) for lead, word in zip(leads, to_come, strict=False))
 
     def _room(self, draft: Draft) -> int:
         """How many more tokens the text may have, by its own limit and by what the model can read."""
@@ -380,7 +398,7 @@ class Rules:
         allowed += [kinds.starts | space | closing | possessive]
         self.masks = torch.tensor(np.where(np.stack(allowed), 0.0, NEVER), dtype=torch.float32)  # 5 V
         self.sentence_ends = [i for i, w in enumerate(writes) if w and set(w) <= set(".!?")]
-        self._forms: dict[str, list[int]] = {}
+        self._forms: dict[tuple[str, str], list[int]] = {}
 
     def state(self, draft: Draft) -> int:
         """Which tokens may come next, by what they write: an index into `masks`."""
@@ -401,26 +419,42 @@ class Rules:
                 found.setdefault(text.lower(), []).append(token)
         return found
 
-    def forms(self, constraint: str) -> list[int]:
+    def forms(self, constraint: str, draft: Draft) -> list[int]:
         """The tokens that begin a form of a word: of `stood`, those of stand, stands and standing too."""
-        if constraint not in self._forms:
-            forms = [form for word in inflections(constraint) for form in (word, word.capitalize())]
-            first = {self.language.encode(f" {form}")[0] for form in forms}
-            self._forms[constraint] = [token for token in first if len(self.language.writes[token]) > 1]
-        return self._forms[constraint]
+        lead = "" if draft.is_spaced else " " if draft.pieces else self.language.lead
+        if (lead, constraint) not in self._forms:
+            words = inflections(constraint)
+            forms = [form for word in words for form in (word, word.capitalize())]
+            first = {token for form in forms for token in self.language.encode(f"{lead}{form}")[:1]}
+            # A first piece may be another word: " clim" tells "climbs", but " in" does not tell "inking".
+            least = min(map(len, words))
+            pieces = {token: self.language.writes[token].strip() for token in first}
+            told = [token for token, piece in pieces.items() if len(piece) >= least or not is_word(piece)]
+            self._forms[lead, constraint] = [token for token in told if len(pieces[token]) > 1]
+        return self._forms[lead, constraint]
 
     def refused(self, draft: Draft) -> list[int]:
         """Tokens that would repeat a word or three tokens, say a constraint before its turn, or say a banned word."""
-        word = draft.last_word
+        word, before = draft.last_words
         found = list(self.by_text.get(f" {word}", [])) if word else []
         found += draft.repeating
         for later in draft.constraints[draft.copied + 1 :]:
-            found += self.forms(later) if later.lower() not in stop_words() else []
+            found += self.forms(later, draft) if later.lower() not in stop_words() else []
         for banned in self.banned:
             found += self.by_text.get(f" {banned.lower()}", [])
-            if draft.tail is None and banned.lower().startswith(word):
-                found += self.by_text.get(banned.lower()[len(word) :], [])
+        begun = word.lstrip("'\u2019")
+        for whole in (*self.banned, before):  # in pieces
+            if draft.tail is None and whole.lower().startswith(begun):
+                found += self.by_text.get(whole.lower()[len(begun) :], [])
         return found
+
+
+@cache
+def is_word(text: str) -> bool:
+    """Is it a word by itself?"""
+    from lemminflect import getAllLemmas
+
+    return text.lower() in stop_words() or bool(getAllLemmas(text.lower()))
 
 
 @cache

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from pointer.causal import CausalInserter
-from pointer.decoding.causal import CausalEngine, Draft
+from pointer.decoding.causal import CausalEngine, Draft, Rules
 from pointer.decoding.generator import Generation, Plan, Pointer, Wanted
 from pointer.decoding.next_token import NextToken
 from pointer.decoding.options import Options
@@ -44,6 +44,7 @@ class Writer(Pointer):
         self.name = name
         self.device = device or torch.device("cpu")
         self.inserter = inserter
+        self._rules: dict[tuple[str, ...], Rules] = {}
 
     @classmethod
     def open(cls, folder: Path, name: str, device: torch.device, dtype: str = "float32") -> "Writer":
@@ -93,7 +94,19 @@ class Writer(Pointer):
             offset,
             self.longest,
             self.name,
+            self._rules_of(options.banned),
         )
+
+    def _rules_of(self, banned: tuple[str, ...]) -> Rules:
+        """Made once: to look at every token of a vocabulary takes longer than to write a text."""
+        found = self._rules.get(banned) or Rules(self.language, banned)
+        self._rules = {banned: found}
+        return found
+
+    def plan(self, constraints: tuple[str, ...], options: Options) -> Plan:
+        """How to get the texts of one list, best first."""
+        self._refuse_what_it_cannot(options)
+        return super().plan(constraints, options)
 
     def style(self, wanted: str | None) -> str:
         """The style that is asked for, or the first that the model has learnt."""
