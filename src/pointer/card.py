@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pointer import __version__
-from pointer.settings import TrainingSettings
+from pointer.settings import STAGES, TrainingSettings
 
 HEAD = "---\nlibrary_name: transformers\ntags:\n- pointer\n- insertion-transformer\n---"
 
@@ -61,7 +61,7 @@ def causal_card(
     """The card of an adapter. `counts` says how many texts of each style it was trained on."""
     start = f"`{'/'.join(Path(str(init)).parts[-2:])}`" if init else "nothing"
     base = Path(config["base"]).name
-    chosen = {key: value for key, value in asdict(settings).items() if value is not None}
+    chosen = {key: value for key, value in asdict(settings).items() if value is not None and key not in STAGES}
     texts = ", ".join(f"{count:,} of the style {style}" for style, count in counts.items())
     validations = [line for line in history if "validation" in line]
     results = [[f"{v['step']:,}", f"{v['validation']['loss']:.4f}"] for v in validations]

@@ -30,6 +30,8 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 BUDGET = ("epochs", "steps", "tokens", "minutes")
 """The settings that bound a run; they alone may change when it is continued."""
+STAGES = ("skeleton", "schedule", "closing_share", "begun_share", "taken_share", "dropout", "positions")
+"""The settings that only a model of stages has."""
 
 
 @dataclass(frozen=True)

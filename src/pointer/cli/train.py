@@ -111,10 +111,11 @@ def _train(given: dict[str, Any]) -> "Outcome":
 def _train_adapter(given: dict[str, Any]) -> "Outcome":
     """Train an adapter for a causal language model."""
     from pointer.causal_training import CausalSettings, train_causal
+    from pointer.settings import STAGES
 
     chosen = _chosen(given, CausalSettings)
     own = {"data", "out", "init", "about", "backbone", "style", "system", "as_json"}
-    _refuse(given, {*chosen, *own}, "an adapter")
+    _refuse(given, {*chosen, *own} - {*STAGES}, "an adapter")
     return train_causal(
         given["data"], given["out"], CausalSettings(**chosen), given["backbone"], given.get("init"),
         given.get("style"), given["about"],
