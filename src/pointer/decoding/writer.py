@@ -13,6 +13,8 @@ from pointer.decoding.options import Options
 from pointer.errors import UsageError
 from pointer.language import STYLES, Language
 
+COOLER = 0.6
+"""Drafts to pick from are drawn at so much of the temperature: of eight wild ones hardly any makes sense."""
 UNKNOWN = ("blocks", "revisions", "repetition_penalty", "max_stages")
 """Options that mean something for parallel models only."""
 
@@ -134,7 +136,7 @@ class Writer(Pointer):
 
     def _drafts(self, constraints: tuple[str, ...], options: Options) -> Plan:
         """Drafts that are written side by side, the first of them greedily."""
-        engine = self.engine(replace(options, decoding="sample"))
+        engine = self.engine(replace(options, decoding="sample", temperature=COOLER * options.temperature))
         pools = yield Wanted(engine, [engine.start(constraints, number) for number in range(options.best_of)])
         return [self.written(draft) for [draft] in pools]
 
