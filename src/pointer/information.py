@@ -27,9 +27,7 @@ def gather() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "models": checkpoints,
         "packages": {name: _state(name) for name in _requirements(None)},
-        "optional parts": {
-            extra: _extra_state(extra) for extra in ("train", "eval", "serve", "writer", "onnx", "cluster")
-        },
+        "optional parts": {extra: _extra_state(extra) for extra in EXTRAS},
     }
 
 
