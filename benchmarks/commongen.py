@@ -9,9 +9,9 @@ against that reference (`one`) and against all of the set (`all`). Only the vali
 import argparse
 import json
 import lzma
-import re
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,11 +19,21 @@ from typing import Any, NamedTuple
 import sacrebleu
 from corpora import corpus_file
 
-from pointer.decoding.causal import inflections
+from pointer.decoding.causal import GUIDANCE, inflections
 from pointer.decoding.generator import Generation, Pointer
+from pointer.decoding.writer import Writer
+from pointer.training.examples import WORD
 from pointer.writing import missing_constraints
 
-WORD = re.compile(r"(?<!\S)[^\W_]+(?:['-][^\W_]+)*(?=[\s.,!?;:)\"]|$)")
+OFF: dict[str, Any] = {
+    "forms": None,
+    "turns": False,
+    "unfinished": 0.0,
+    "urgency": 0.0,
+    "no_repeat": False,
+    "full_stop": False,
+}
+"""The parts of a writer's guidance, and what switches each off."""
 
 
 class Asked(NamedTuple):
@@ -88,13 +98,17 @@ def main() -> None:
     parser.add_argument("--temperature", type=float, default=1.0)
     parser.add_argument("--noi-offset", type=float, default=0.0)
     parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--without", nargs="*", choices=OFF, default=[], help="Also without each of these alone.")
     parser.add_argument("--out", type=Path, help="Write constraints, references and texts as jsonl.")
     options = parser.parse_args()
     sets = asked_sets(options.sets)
     people = sum(len(one.references[0].split()) for one in sets) / len(sets)
     print(f"{len(sets)} sets; people write {people:.2f} words")
-    for name in options.models:
+    for name, without in [(name, one) for name in options.models for one in ("", *options.without)]:
         pointer = Pointer.from_pretrained(name)
+        if without:
+            assert isinstance(pointer, Writer)
+            pointer.guidance = replace(GUIDANCE, **{without: OFF[without]})
         started = time.perf_counter()
         found = pointer.generate_many(
             [one.constraints for one in sets],
@@ -107,7 +121,8 @@ def main() -> None:
         seconds = time.perf_counter() - started
         best = [texts[0] for texts in found]
         row = figures(best, sets) | {"seconds": round(seconds, 1)}
-        print(f"{name}: {'; '.join(f'{key} {value}' for key, value in row.items())}", flush=True)
+        shown = f"{name} without {without}" if without else name
+        print(f"{shown}: {'; '.join(f'{key} {value}' for key, value in row.items())}", flush=True)
         if options.out:
             lines = [one._asdict() | {"text": text.text} for one, text in zip(sets, best, strict=True)]
             options.out.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")

@@ -3,19 +3,20 @@
     pointer train DATA --keep-every 1000 --out RUN ...
     POINTER_DATA=... python benchmarks/curve.py RUN/step-* --corpus news --keywords 4 [--lists 300] [--plot FILE]
 
-Greedy, on validation texts, with the columns of `calibrate.py`. The learning rate of a kept checkpoint has not come
+Greedy, on validation texts, with the columns of `rules.py`. The learning rate of a kept checkpoint has not come
 down yet, so it writes a little worse than a run that was meant to end there.
 """
 
 import argparse
 from pathlib import Path
 
-from calibrate import COLUMNS, row, validation
+from rules import COLUMNS, Table
 
 from pointer.decoding.generator import Pointer
+from pointer.decoding.parallel import ParallelPointer
 from pointer.evaluation.drawing import new_figure, save_picture
 
-DRAWN = ("BLEU-2", "BLEU-4", "NIST-4", "Dist-2", "PPL ratio")
+DRAWN = ("BLEU-2", "BLEU-4", "Dist-2", "PPL ratio")
 
 
 def draw(points: list[tuple[float, dict[str, float]]], path: Path) -> None:
@@ -37,14 +38,14 @@ def main() -> None:
     parser.add_argument("--lists", type=int, default=300)
     parser.add_argument("--plot", type=Path)
     arguments = parser.parse_args()
-    lists, evaluator = validation(arguments.corpus, arguments.keywords, arguments.lists)
+    table = Table(arguments.corpus, arguments.keywords, arguments.lists)
     print(f"| million tokens | {' | '.join(COLUMNS)} |\n|" + "---|" * (len(COLUMNS) + 1))
     points = []
     for checkpoint in arguments.checkpoints:
         pointer = Pointer.from_pretrained(checkpoint)
-        assert pointer.model is not None
+        assert isinstance(pointer, ParallelPointer) and pointer.model is not None
         tokens = pointer.model.config.pointer["tokens_seen"] / 1e6
-        measured = row(pointer, evaluator, lists)
+        measured = table.row(pointer)
         print(f"| {tokens:.2f} | {' | '.join(measured)} |", flush=True)
         points.append((tokens, dict(zip(COLUMNS, map(float, measured), strict=True))))
     if arguments.plot:

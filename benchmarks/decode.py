@@ -27,8 +27,9 @@ from corpora import corpus_file
 from transformers import BertConfig
 
 from pointer.decoding.constraints import INSERTED, Locks, first_stage, open_gaps
-from pointer.decoding.generator import Generation, Pointer, predictor
+from pointer.decoding.generator import Generation, Pointer
 from pointer.decoding.options import Options
+from pointer.decoding.parallel import ParallelPointer, predictor
 from pointer.decoding.search import Predict, fill
 from pointer.model import InsertionTransformer
 from pointer.prepare.keywords import keywords
@@ -165,7 +166,7 @@ def timed(work: Callable[..., Any], *given: Any, **options: Any) -> tuple[float,
 def compare(subject: Subject, corpus: Corpus, lists: int, slow_lists: int, seed: int) -> None:
     """Bulk greedy decoding and a single request, ours and one at a time; stops where a token differs."""
     rule = Growing(predictor(subject.model), subject.vocabulary, corpus.tokens)
-    pointer = Pointer(rule, subject.vocabulary, longest=PADDED)
+    pointer = ParallelPointer(rule, subject.vocabulary, longest=PADDED)
     asked = subject.words(lists + WARM_UP, corpus.keywords, seed)
     warm, asked = asked[:WARM_UP], asked[WARM_UP:]
 
@@ -222,14 +223,14 @@ def keyword_lists(count: int, seed: int) -> list[list[str]]:
         return list(itertools.islice((words for words in drawn if len(words) == 4), count))
 
 
-def compare_beams(pointer: Pointer, lists: list[list[str]]) -> None:
-    """What beam search of width 4 costs in bulk, gap by gap and in two blocks, and what it finds."""
+def compare_beams(pointer: ParallelPointer, lists: list[list[str]]) -> None:
+    """What beam search of width 4 costs in bulk, gap by gap and in two rounds, and what it finds."""
     counted = Counted(pointer.predict)
     pointer.predict = counted
     variants: dict[str, dict[str, Any]] = {
         "greedy": {},
-        "beam, blocks=2": {"decoding": "beam", "width": 4, "blocks": 2},
-        "beam, blocks=0 (exact)": {"decoding": "beam", "width": 4, "blocks": 0},
+        "beam, rounds=2": {"decoding": "beam", "width": 4, "rounds": 2},
+        "beam, rounds=0 (exact)": {"decoding": "beam", "width": 4, "rounds": 0},
     }
     pointer.generate_many(lists[:WARM_UP])
     print(f"beam search, width 4, preset default, {len(lists)} lists of four keywords")
@@ -254,7 +255,7 @@ def compare_beams(pointer: Pointer, lists: list[list[str]]) -> None:
     pointer.predict = counted.predict
 
 
-def count_flips(pointer: Pointer, lists: list[list[str]]) -> None:
+def count_flips(pointer: ParallelPointer, lists: list[list[str]]) -> None:
     """How many texts depend on the batch they were decoded in, and how near to a tie each of those was."""
     together = [found[0] for found in pointer.generate_many(lists, batch_size=64)]
     alone = [found[0] for found in pointer.generate_many(lists, batch_size=1)]
@@ -272,16 +273,16 @@ def count_flips(pointer: Pointer, lists: list[list[str]]) -> None:
     print(f"  {converged / len(lists):.1%} converge, {early / len(lists):.1%} within 4 stages; {tokens:.1f} tokens\n")
 
 
-def margin(pointer: Pointer, one: Generation, other: Generation) -> tuple[float, bool]:
+def margin(pointer: ParallelPointer, one: Generation, other: Generation) -> tuple[float, bool]:
     """By how much the first stage that differs won in adjusted log-probability, and whether the other came second."""
     first = next(i for i, (a, b) in enumerate(itertools.zip_longest(one.stages, other.stages)) if a != b)
     engine = pointer.engine(Options())
     growth = engine.start(one.constraints)
     for [pool] in itertools.islice(engine.run([growth]), first - 1):
         growth = pool[0]
-    # Gaps of one block do not know of each other, so the two best fillings differ in the gap that is nearest to a tie.
-    two = Options(decoding="beam", width=2, blocks=1)
-    [[best, second]] = fill(pointer.predict, [growth.text], engine.schedule, two, pointer.name)
+    # Gaps of one round do not know of each other, so the two best fillings differ in the gap that is nearest to a tie.
+    two = Options(decoding="beam", width=2, rounds=1)
+    [[best, second]] = fill(pointer.predict, [growth.text], engine.scores, engine.rules, two, pointer.name)
     shown = {
         tuple(pointer.vocabulary.tokens[i] for i in growth.text.tokens.filled(way.tokens)[0].ids[1:-1])
         for way in (best, second)
@@ -290,7 +291,7 @@ def margin(pointer: Pointer, one: Generation, other: Generation) -> tuple[float,
     return best.total - second.total, shown == stages
 
 
-def plot(pointer: Pointer, lists: list[list[str]], path: Path) -> None:
+def plot(pointer: ParallelPointer, lists: list[list[str]], path: Path) -> None:
     """Stages and forward passes of texts against their length; the offset of `[NOI]` makes them short or long."""
     import matplotlib
 
@@ -360,6 +361,7 @@ def main() -> None:
             compare(subject, corpus, arguments.lists, arguments.slow_lists, arguments.seed)
     if needs_model:
         pointer = Pointer.from_pretrained(arguments.model, "cpu")
+        assert isinstance(pointer, ParallelPointer)
         lists = keyword_lists(max(arguments.beam, arguments.flips, 160), arguments.seed)
         if arguments.beam:
             compare_beams(pointer, lists[: arguments.beam])

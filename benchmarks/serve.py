@@ -32,6 +32,7 @@ import psutil
 import torch
 
 from pointer.decoding.generator import Pointer
+from pointer.decoding.parallel import ParallelPointer
 from pointer.model import InsertionTransformer
 from pointer.serving.limits import Limits, Settings
 from pointer.serving.server import Plan, run
@@ -186,7 +187,7 @@ async def load(port: int, clients: int, lists: list[list[str]], seconds: float) 
 def throughput(model: str, clients: list[int], seconds: float, rounds: int, threads: int, batch: int) -> bool:
     """The table: for so many clients, requests a second and latency, one at a time and together, taking turns."""
     is_enough = True
-    lists = word_lists(Pointer.from_pretrained(model).vocabulary, 2048, seed=0)
+    lists = word_lists(parallel(model).vocabulary, 2048, seed=0)
     with serving(model, 1, threads) as single, serving(model, batch, threads) as together:
         print(
             f"model {model}, {threads} threads, {KEYWORDS} keywords, {rounds} x {seconds:g} s each; times in ms",
@@ -232,7 +233,14 @@ class Known:
     texts: list[str]
 
 
-def known(pointer: Pointer, count: int) -> list[Known]:
+def parallel(model: str, threads: int | None = None) -> ParallelPointer:
+    """A parallel model, whose vocabulary lists are drawn from."""
+    pointer = Pointer.from_pretrained(model, threads=threads)
+    assert isinstance(pointer, ParallelPointer)
+    return pointer
+
+
+def known(pointer: ParallelPointer, count: int) -> list[Known]:
     """Requests with what the library answers."""
     found: list[Known] = []
     for kind in KINDS:
@@ -320,7 +328,7 @@ async def left_over(port: int) -> float:
 
 def long_run(model: str, requests: int, clients: int, threads: int, batch: int) -> bool:
     """Soak a server, and say whether it held up."""
-    expected = known(Pointer.from_pretrained(model, threads=threads), 50)
+    expected = known(parallel(model, threads), 50)
     with serving(model, batch, threads) as server:
         start = time.perf_counter()
         counts, memory = asyncio.run(soak(server, expected, requests, clients))

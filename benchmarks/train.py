@@ -20,11 +20,14 @@ import numpy as np
 import torch
 from corpora import corpus_file
 
-from pointer.batches import IGNORED, Batch, Batches, Place, Stages, all_pairs, collate
-from pointer.model import SIZES, InsertionTransformer
-from pointer.objective import GapLoss
+from pointer.checkpoint import SIZES
+from pointer.model import InsertionTransformer
 from pointer.prepare.corpus import Corpus
 from pointer.prepare.shards import Preparation, PreparedData, Rows, prepare
+from pointer.training.batches import IGNORED, Place
+from pointer.training.objective import gap_loss
+from pointer.training.pairs import Batch, StageBatches, all_pairs, collate
+from pointer.training.settings import Stages
 from pointer.vocabulary import Vocabulary
 
 PADDED = 256
@@ -63,12 +66,6 @@ class Variant:
             self.texts += texts
 
 
-def gap_loss(model: InsertionTransformer, batch: Batch) -> torch.Tensor:
-    """Our objective: the output layer at gaps only."""
-    found: torch.Tensor = GapLoss(model)(batch)
-    return found
-
-
 def plain_loss(model: InsertionTransformer, batch: Batch) -> torch.Tensor:
     """The objective as one writes it first: logits at every position, padding included."""
     logits = model(batch.ids, attention_mask=batch.attention).logits  # B T V
@@ -94,7 +91,7 @@ def padded_batches(rows: Rows, vocabulary: Vocabulary) -> Iterator[tuple[Batch, 
 def our_batches(rows: Rows, vocabulary: Vocabulary, closing_share: float) -> Iterator[tuple[Batch, int, float]]:
     """The batches that training uses."""
     stages = Stages(closing_share=closing_share)
-    stream = Batches(rows, vocabulary, stages, BATCH_TOKENS)
+    stream = StageBatches(rows, vocabulary, stages, BATCH_TOKENS)
     per_text = all_pairs(rows, stages, np.random.default_rng(0)).positions.sum() / len(rows)
     for step in stream(Place()):
         [pairs] = step.batches

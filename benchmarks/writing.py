@@ -15,8 +15,9 @@ from collections import Counter
 from corpora import corpus_file
 from tokenizers.decoders import WordPiece
 
+from pointer.checkpoint import EMBEDDED, embedded_folder
 from pointer.text import normalise
-from pointer.vocabulary import EMBEDDED, Vocabulary, embedded_folder
+from pointer.vocabulary import Vocabulary
 from pointer.writing import Unit, write
 
 

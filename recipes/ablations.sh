@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What the start, the stages and the size of a model are worth, for equal tokens: ablations.sh reviews|news [OUT [NAME...]]
-# Trains on the same texts for TOKENS=1000000 each, one seed, holds each to the words and the length of people's texts, and
+# Trains on the same texts for TOKENS=1000000 each, one seed, and
 # scores what they write from the keywords of the test texts; all of these, or those that are named:
 #   wiki         from the embedded model wiki, like the embedded models of the package
 #   no-wiki      from all-MiniLM-L6-v2 itself
@@ -28,8 +28,6 @@ try() { # NAME DATA START SETTING...
   local as=$1 data=$2 start=$3 run=$runs/$name-ablation-$1
   shift 3
   pointer train "$data" --init "$start" --validation "$runs/$name-valid" --tokens "$tokens" --about "$about" --out "$run" "$@"
-  [ -f "$run/best/calibration.json.gz" ] ||
-    like | pointer calibrate "$run" - --keywords "$most" --length "$share" --lists "${LISTS:-300}" --passes 2
   pointer generate --model "$run" -f "$out/keys.txt" -o "$out/$as.jsonl"
   systems+=("$as=$out/$as.jsonl")
 }

@@ -3,28 +3,25 @@
 runs=${RUNS:-runs}
 lines() { xz -dc "$POINTER_DATA/$1.txt.xz" | head -n "$2" || true; }
 
-# Sets `texts` (what to train on), `like` (what to be like), `folder` (of the corpus), `length` (tokens of a text), `most`
-# (keywords of a test text), `share` (of people's length, to write; validation texts chose it) and `about` (for cards).
-# The last lines of wiki/train, news/reuters (50,000 each) and yelp/train (12,000) are reserved for the judge of perplexity.
+# Sets `texts` (what to train on), `folder` (of the corpus), `length` (tokens of a text), `most` (keywords of a test text)
+# and `about` (for cards).
+# The last lines of wiki/train, news/reuters (50,000 each) and yelp/train (12,000) are reserved for the scorer of perplexity.
 corpus() {
   case $1 in
     wiki)
-      folder=wiki length=64 most=4 share=0.8
+      folder=wiki length=64 most=4
       texts() { lines wiki/train 450000; }
-      like() { texts; }
       about="450,000 sentences of English Wikipedia (CC BY-SA) from two public wikiextractor dumps."
       ;;
     reviews)
-      folder=yelp length=128 most=7 share=0.85
+      folder=yelp length=128 most=7
       texts() { lines yelp/train 99999; }
-      like() { texts; }
       about="99,999 passages of Yelp reviews from public research repositories of review samples (Yelp's terms: research use)."
       ;;
     news)
-      folder=news length=64 most=4 share=0.95
+      folder=news length=64 most=4
       # Reuters is more text of another year and house; the text to be like comes in four times.
       texts() { lines news/reuters 350000; for _ in 1 2 3 4; do lines news/train 25899; done; }
-      like() { lines news/train 25899; }
       about="25,899 sentences of EMNLP 2017 WMT News, four times, and 350,000 of Reuters news 2006-2013 (public financial-news dataset of Ding et al., 2014)."
       ;;
     *)

@@ -6,7 +6,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 lines() { xz -dc "$POINTER_DATA/$1.txt.xz" | head -n "$2" || true; }
 
-# The lines reserved for the judge stay unread. Reviews count twice and the EMNLP news four times, for they are smaller.
+# The lines reserved for the scorer stay unread. Reviews count twice and the EMNLP news four times, for they are smaller.
 {
   lines wiki/train 450000
   lines news/reuters 350000

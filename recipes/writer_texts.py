@@ -4,7 +4,7 @@
 
 Captions that are no sentences teach a model to write none, so everyday texts are kept if they have a finite verb and
 none of the stand-ins by which captions of one source hide names ("actor attends premiere"). News with spaces round its
-marks is written as people write. Nothing that is kept for the judge of perplexity is read.
+marks is written as people write. Nothing that is kept for the scorer of perplexity is read.
 """
 
 import json
@@ -17,21 +17,30 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
+from pointer.causal import fluency, open_base
 from pointer.prepare.tagging import tag
 from pointer.text import normalise, split_sentences
 from pointer.writing import Unit, write
 
 DATA = Path(os.environ["POINTER_DATA"])
 FINITE = {"VBZ", "VBD", "VBP", "MD"}
+DESCRIBES = {"JJ", "JJR", "JJS", "RB", "VBN", "VBG", "NN", "NNP"}
 STAND_IN = re.compile(
     r"(?P<before>\w+ )?\b(actor|actress|person|politician|athlete|business|celebrity|artist|character|country|industry|"
-    r"film|festival|sport|soccer|football|award|holiday|military|ship|novel|author|award winner)\b",
+    r"film|festival|sport|soccer|football|award|holiday|military|ship|novel|author|award winner|biological species|"
+    r"geographical feature|automobile model|census|tourist attraction|organi[sz]ation|structure|filming location|tv|"
+    r"invention|ingredient|footballer|cricketer|government agency|us state|republic|continent|armed force|player|"
+    r"sports league|sports team|venue|title|organism|monarch|religious leader|performance|profession|event)s?\b",
     re.IGNORECASE,
 )
 DETERMINERS = re.compile(r"a|an|the|th(is|at|ese|ose)|each|every|another|one|some|any|no|my|your|his|her|its|our|their")
 CAPTIONS = re.compile(
-    r"\b(vector|illustration|isolated|clipart|silhouette|premiere|royalty|stock|person's)\b", re.IGNORECASE
+    r"\b(vector|illustration|isolated|clipart|silhouette|premiere|royalty|stock|person's|icon|seamless|wallpaper|"
+    r"watermark|actors attend)\b",
+    re.IGNORECASE,
 )
+READABLE = -7.0
+"""The least mean log-probability of a token, by the base, of a caption that somebody could have meant."""
 ODD = re.compile(r"[\\/*<>\[\]#_=@{}|~^\"()]|\d{3}|[A-Z]{3}|https?:|www")
 WORD = re.compile(r"\w+(?:'\w+)?|[^\w\s]")
 
@@ -48,9 +57,14 @@ def is_plain(text: str, least: int, most: int) -> bool:
     return least <= size <= most and text[0].isupper() and text[-1] in ".!?" and not ODD.search(text)
 
 
+def tags_of(texts: list[str]) -> list[list[str]]:
+    """Parts of speech; the capital of a first word would make a name of it."""
+    words = [WORD.findall(text if text.startswith("I ") else text[0].lower() + text[1:]) for text in texts]
+    return tag(words)
+
+
 def with_finite_verb(texts: list[str]) -> list[str]:
-    tags = tag([WORD.findall(text) for text in texts])
-    return [text for text, found in zip(texts, tags, strict=True) if FINITE & set(found)]
+    return [text for text, tags in zip(texts, tags_of(texts), strict=True) if FINITE & set(tags)]
 
 
 def has_stand_in(text: str) -> bool:
@@ -59,7 +73,14 @@ def has_stand_in(text: str) -> bool:
     return any(not DETERMINERS.fullmatch((before or "").strip().lower()) for before in found)
 
 
-def everyday() -> list[str]:
+def begins_bare(tags: list[str]) -> bool:
+    """Does a caption begin with one thing and no article: `union celebrates goal`?"""
+    size = next((i for i, tag in enumerate(tags) if tag not in DESCRIBES), len(tags))
+    return "NN" in tags[:size] and tags[size - 1] == "NN"
+
+
+def captions() -> tuple[list[str], list[str]]:
+    """The texts of CommonGen: whole sentences, and captions that are none."""
     texts = []
     for line in lines("commongen/train.jsonl.xz"):
         for text in json.loads(line)["texts"]:
@@ -67,8 +88,17 @@ def everyday() -> list[str]:
             tidy = tidy[:1].upper() + tidy[1:]
             texts.append(tidy if tidy[-1:] in ".!?" else f"{tidy}.")
     kept = [text for text in dict.fromkeys(texts) if is_plain(text, 4, 25) and not CAPTIONS.search(text)]
-    kept = [text for text in kept if not has_stand_in(text)]
-    return with_finite_verb(kept)
+    kept = readable([text for text in kept if not has_stand_in(text)])
+    tags = tags_of(kept)
+    whole = [text for text, found in zip(kept, tags, strict=True) if FINITE & set(found) and not begins_bare(found)]
+    return whole, [text for text, found in zip(kept, tags, strict=True) if not FINITE & set(found)]
+
+
+def readable(texts: list[str]) -> list[str]:
+    """The texts that the base does not find absurd."""
+    base, language = open_base()
+    texts = sorted(texts, key=len)
+    return [text for text, found in zip(texts, fluency(base, language, texts), strict=True) if found > READABLE]
 
 
 def sentences(texts: Iterable[str], least: int, most: int) -> list[str]:
@@ -83,13 +113,17 @@ def as_written(text: str) -> str:
 
 
 def styles() -> Iterator[tuple[str, list[str]]]:
-    yield "everyday", everyday()
     reviews = list(islice(lines("yelp/train.txt.xz"), 99_000))
     passages = [text for text in reviews[:40_000] if is_plain(text, 12, 70)]
-    yield "reviews", some(passages, 2) + some(sentences(reviews[40_000:60_000], 6, 22), 4)
+    short = sentences(reviews[40_000:99_000], 6, 18)
+    random.Random(1).shuffle(short)
+    whole, parts = captions()
+    yield "everyday", whole + short[:8_000]
+    yield "captions", parts
+    yield "reviews", some(passages, 4) + short[8_000:12_000]
     news = [as_written(text) for text in lines("news/train.txt.xz")]
-    yield "news", some([text for text in news if is_plain(text, 8, 40)], 4)
-    yield "wiki", some(sentences(islice(lines("wiki/train.txt.xz"), 20_000), 6, 26), 3)
+    yield "news", some([text for text in news if is_plain(text, 8, 40)], 5)
+    yield "wiki", some(sentences(islice(lines("wiki/train.txt.xz"), 40_000), 6, 26), 5)
 
 
 def some(texts: list[str], thousands: int) -> list[str]:

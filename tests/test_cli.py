@@ -3,10 +3,20 @@
 import json
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 from conftest import SAMPLE, Run
+
+from pointer.cli.options import Command, with_options
+from pointer.decoding import options
+from pointer.decoding.options import Options
+from pointer.fields import Choices, Ranges, expected, sentences
+from pointer.training import settings
+from pointer.training.settings import TrainingSettings
 
 SENTENCE = "My sources have suggested the company sees no reason to change its tax structure."
 
@@ -14,13 +24,97 @@ SENTENCE = "My sources have suggested the company sees no reason to change its t
 def test_help_names_every_command_and_imports_nothing_heavy(pointer: Run) -> None:
     done = pointer("--help")
     assert done.returncode == 0
-    assert all(command in done.stdout for command in ("prepare", "train", "calibrate", "generate", "info"))
+    assert all(command in done.stdout for command in ("prepare", "train", "generate", "info"))
     program = (
         "import sys, pointer.cli; "
         "print({'torch', 'transformers', 'numpy', 'yake', 'pyarrow', 'nltk'} & set(sys.modules) or 'light')"
     )
     light = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert light.stdout == "light\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        ("generate a b --top-p 3", 2, "top_p: expected a number from 0.0001 to 1, found 3.0. Change top_p."),
+        ("generate a b --top-p x", 2, 'top_p: expected a number from 0.0001 to 1, found "x". Change top_p.'),
+        ("generate a b --decoding x", 2, 'decoding: expected greedy, sample, beam, found "x". Choose one of these.'),
+        ("generate a b --dtype x", 2, 'dtype: expected float32, bfloat16, float16, found "x".'),
+        ("generate -f nowhere.txt", 1, "found no file at nowhere.txt. Check the path."),
+        ("generate a b --model nothing", 1, 'a folder or a Hub id (OWNER/NAME), found "nothing". Check the name.'),
+        ("generate a b --system cgmh --model nothing", 1, "a trained cgmh, found no nothing. Train it"),
+        ("generate a b --system magic", 2, 'found "magic". Choose one of these.'),
+        ("train nowhere --out run --init wiki --steps x", 2, 'steps: expected a number of at least 1, found "x".'),
+        (
+            "train nowhere --out run --init wiki --steps 1 --keywords 3 x",
+            2,
+            'keywords: expected a whole number, found "x"',
+        ),
+        (
+            "train nowhere --out run --init wiki --steps 1",
+            1,
+            "a manifest.json in nowhere, found none. Make it",
+        ),
+        ("train nowhere --out run --system cgmh --steps 1", 1, "manifest.json in nowhere, found none."),
+        ("train nowhere --out run --backbone smollm2 --steps 1", 1, "found no file at nowhere. Check the path."),
+    ],
+)
+def test_what_cannot_be_is_one_sentence_before_anything_heavy_is_imported(
+    tmp_path: Path, arguments: str, code: int, sentence: str
+) -> None:
+    program = (
+        "import sys; from pointer.cli import main\n"
+        "try: main()\n"
+        "finally: print({'torch', 'transformers', 'numpy', 'tokenizers', 'pyarrow'} & set(sys.modules) or 'light')"
+    )
+    command = [sys.executable, "-c", program, *arguments.split()]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.stdout == "light\n" and done.returncode == code
+    assert done.stderr.startswith("pointer: ") and done.stderr.count("\n") == 1 and sentence in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "kind", "ranges", "choices", "names"),
+    [
+        ("generate", Options, options.RANGES, options.CHOICES, {"n": "-n", "banned": "--ban"}),
+        ("train", TrainingSettings, settings.RANGES, settings.CHOICES, {}),
+    ],
+)
+def test_help_shows_every_field_with_its_whole_sentence_and_its_limits(
+    pointer: Run, command: str, kind: type, ranges: Ranges, choices: Choices, names: dict[str, str]
+) -> None:
+    printed = pointer(command, "--help", COLUMNS="80").stdout
+    assert max(map(len, printed.splitlines())) <= 80
+    said = " ".join(printed.split())
+    for field in fields(kind):
+        assert f" {names.get(field.name, '--' + field.name.replace('_', '-'))} " in said
+        assert sentences(kind)[field.name] in said
+        assert expected(field.name, ranges, choices).removeprefix("a number ") in said
+
+
+def test_options_of_a_command_make_the_object() -> None:
+    found: list[Options | dict[str, Any]] = []
+
+    @with_options("made", Options, options.RANGES, options.CHOICES, n="-n", banned="--ban")
+    def whole(word: str, *, made: Options) -> None:
+        found.append(made)
+
+    @with_options("given", TrainingSettings, settings.RANGES, settings.CHOICES, given_only=True)
+    def part(*, given: dict[str, Any]) -> None:
+        found.append(given)
+
+    def run(command: Command, arguments: str) -> object:
+        app = typer.Typer()
+        app.command()(command)
+        app(arguments.split(), standalone_mode=False)
+        return found.pop()
+
+    assert run(whole, "a") == Options()
+    assert run(whole, "a -n 2 --decoding sample --ban x --ban y --lock-end --length 9 --top-p 0.5") == Options(
+        decoding="sample", n=2, banned=("x", "y"), lock_end=True, length=9, top_p=0.5
+    )
+    assert run(part, "") == {}
+    assert run(part, "--keywords 1 4 --half --steps 3") == {"keywords": (1, 4), "half": True, "steps": 3}
 
 
 def test_preparing_data_never_imports_torch() -> None:
@@ -107,7 +201,6 @@ def test_many_bad_lines_are_summed_up(pointer: Run) -> None:
         (["explain", ""], 2, "text: expected 1 to 510 tokens, found 0"),
         (["explain", "word " * 600], 2, "found 600"),
         (["explain", SENTENCE, "--from", str(SAMPLE.parent)], 1, "found neither in"),
-        (["calibrate", "wiki", str(SAMPLE)], 2, "Copy an embedded model to change it"),
         (["keywords", SENTENCE, "--max", "0"], 2, "max: expected a number from 1 to 16"),
     ],
 )

@@ -10,8 +10,9 @@ import pytest
 import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer, BertConfig, BertForMaskedLM, BertModel
 
+from pointer.checkpoint import CARD, SIZES, TABLES
 from pointer.errors import CheckpointError
-from pointer.model import CARD, SIZES, TABLES, InsertionTransformer, convert_released, recover
+from pointer.model import InsertionTransformer, convert_released, recover
 from pointer.vocabulary import Vocabulary
 
 RELEASED = Path(__file__).parent / "golden" / "released-tiny"

@@ -34,8 +34,6 @@ def test_a_command_of_the_readme_works(pointer: Run, tmp_path: Path, command: st
         assert pointer("prepare", "mine.txt", "--out", "data").returncode == 0
     if "--model rival" in command:
         _run(pointer, next(one for one in COMMANDS if "--out rival" in one))
-    if command.startswith("pointer calibrate"):
-        shutil.copytree(ROOT / "src" / "pointer" / "checkpoints" / "wiki", tmp_path / "mine")
     done = _run(pointer, command)
     written = re.search(r" -o (\S+)", command)
     assert done.stdout.strip() or (written and (tmp_path / written[1]).stat().st_size)
@@ -44,7 +42,6 @@ def test_a_command_of_the_readme_works(pointer: Run, tmp_path: Path, command: st
 def _run(pointer: Run, command: str) -> "subprocess.CompletedProcess[str]":
     """Run a command as it stands, but for what would take long."""
     short = re.sub(r"--minutes \d+", r"\g<0> --steps 2", command)
-    short = re.sub(r"^pointer calibrate", r"\g<0> --lists 8 --passes 1", short)
     done = pointer(*shlex.split(short, comments=True)[1:])
     assert done.returncode == 0, done.stderr
     return done

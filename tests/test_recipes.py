@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from conftest import SAMPLE
 
-from pointer.vocabulary import embedded_folder
+from pointer.checkpoint import embedded_folder
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 SYSTEMS = ["cgmh", "nmstg", "autoregressive-greedy", "autoregressive-sample", "grid-beam", "keywords"]

@@ -110,7 +110,7 @@ def test_inserted_tokens_are_written_as_people_write(tokens: str, text: str) -> 
         ("five o ' <clock>", "Five o' clock"),
         ("a ' <quoted> ' word", "A ' quoted ' word"),
         ("1 , <600> and <1> , 600 and <3> . 5", "1, 600 and 1, 600 and 3. 5"),
-        ("at <10> : 30 for $ <5> or <7> %", "At 10: 30 for $5 or 7%"),
+        ("at <10> : 30 for $ <5> or <7> %", "At 10: 30 for $ 5 or 7 %"),
         ('a " <quoted> " ( <phrase_here> ) , <end> .', 'A "quoted" (phrase here), end.'),
         ("<C++> . and <...> . <:> )", "C++. And ... . : )"),
         ("<and> / <or> & <so>", "And / or & so"),

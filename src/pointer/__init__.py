@@ -37,11 +37,11 @@ _HOME = {
     "Preparation": "pointer.prepare.shards",
     "PreparedData": "pointer.prepare.shards",
     "RowSettings": "pointer.prepare.rows",
-    "TrainingSettings": "pointer.settings",
+    "TrainingSettings": "pointer.training.settings",
     "Vocabulary": "pointer.vocabulary",
     "explain": "pointer.prepare.explain",
     "keywords": "pointer.prepare.keywords",
-    "train": "pointer.training",
+    "train": "pointer.runs",
 }
 
 if TYPE_CHECKING:
@@ -54,8 +54,8 @@ if TYPE_CHECKING:
     from pointer.prepare.keywords import keywords
     from pointer.prepare.rows import RowSettings
     from pointer.prepare.shards import Preparation, PreparedData
-    from pointer.settings import TrainingSettings
-    from pointer.training import train
+    from pointer.runs import train
+    from pointer.training.settings import TrainingSettings
     from pointer.vocabulary import Vocabulary
 
 

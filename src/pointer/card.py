@@ -1,101 +1,87 @@
 """The model card that every checkpoint has: what the model learnt from, how it was trained, how good it is."""
 
 import io
-from dataclasses import asdict
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pointer import __version__
-from pointer.settings import STAGES, TrainingSettings
 
-HEAD = "---\nlibrary_name: transformers\ntags:\n- pointer\n- insertion-transformer\n---"
+TRANSFORMER = "library_name: transformers\ntags:\n- pointer\n- insertion-transformer"
+"""The head of the card of an insertion transformer."""
+NOT_DESCRIBED = "The data is not described; ask who trained this model before you use it."
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a card says of a model, beside how its training went."""
+
+    head: str
+    """For programs that read cards, as YAML."""
+    what: str
+    """What it is and what it does."""
+    data: str
+    """What it was trained on."""
+    init: object = None
+    """The checkpoint that training started from."""
+    usage: str = 'from pointer import Pointer\n\nPointer.from_pretrained("{name}").generate(["first", "words"])'
+    """How to use it, under the name `{name}`."""
+    sizes: dict[str, Any] = field(default_factory=dict)
+    """More for the table of settings."""
 
 
 def plain_card(title: str, about: str = "How it was trained is not recorded.") -> str:
     """The card of a model that did not come out of a training run."""
-    return f"{HEAD}\n# {title}\n\n{about}\n"
+    return f"---\n{TRANSFORMER}\n---\n# {title}\n\n{about}\n"
 
 
 def model_card(
     name: str,
-    init: str,
+    model: Description,
     about: str,
-    settings: TrainingSettings,
-    manifest: dict[str, Any],
+    settings: dict[str, Any],
     history: list[dict[str, Any]],
     progress: dict[str, Any],
 ) -> str:
     """The card as markdown. `history` is the log of the run, `progress` how far it is."""
-    counts = manifest["counts"]
+    # The end of a path is enough to know it by; the rest means something on one machine.
+    source = f"`{'/'.join(Path(str(model.init)).parts[-2:])}`" if model.init else "nothing"
     seen = progress["tokens_before"] + progress["tokens"]
-    source = "/".join(Path(init).parts[-2:])  # enough to know it by; the rest of a path means something on one machine
-    chosen = {key: value for key, value in asdict(settings).items() if value is not None}
+    rows = [[key, str(value)] for key, value in (model.sizes | settings).items() if value is not None]
     parts = [
-        HEAD,
-        f"# {name}\n\nAn insertion transformer for POINTER {__version__}: it writes a text around given words, from "
-        f"coarse to fine.\n\n```python\nfrom pointer import Pointer\n\n"
-        f'Pointer.from_pretrained("{name}").generate(["first", "words"])\n```',
-        f"## Data and licence\n\n{about or 'The data is not described; ask who trained this model before you use it.'}"
-        f"\n\n{counts['rows']:,} texts, {counts['tokens']:,} tokens; vocabulary "
-        f"{manifest['vocabulary']['fingerprint']} of {manifest['vocabulary']['size']:,} entries. Preparation: "
-        + ", ".join(f"{key} {value}" for key, value in manifest["settings"].items())
-        + ".",
-        f"## Training\n\nStarted from `{source}`. {progress['step']:,} steps, {progress['epochs']:.2f} epochs, "
+        f"---\n{model.head}\n---",
+        f"# {name}\n\n{model.what} Trained with POINTER {__version__}.\n\n"
+        f"```python\n{model.usage.format(name=name)}\n```",
+        f"## Data and licence\n\n{about or NOT_DESCRIBED}\n\n{model.data}",
+        f"## Training\n\nStarted from {source}. {progress['step']:,} steps, {progress['epochs']:.2f} epochs, "
         f"{progress['tokens']:,} tokens in {progress['seconds'] / 60:.0f} minutes; {seen:,} tokens with all that "
-        "came before.\n\n" + table(["setting", "value"], [[key, str(value)] for key, value in chosen.items()]),
-        _results(history),
+        f"came before.\n\n{table(['setting', 'value'], rows)}",
+        *_results([line for line in history if "validation" in line]),
     ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return "\n\n".join(parts) + "\n"
 
 
-def causal_card(
-    name: str,
-    config: dict[str, Any],
-    init: object,
-    about: str,
-    settings: TrainingSettings,
-    counts: dict[str, int],
-    history: list[dict[str, Any]],
-    progress: dict[str, Any],
-) -> str:
-    """The card of an adapter. `counts` says how many texts of each style it was trained on."""
-    start = f"`{'/'.join(Path(str(init)).parts[-2:])}`" if init else "nothing"
-    base = Path(config["base"]).name
-    chosen = {key: value for key, value in asdict(settings).items() if value is not None and key not in STAGES}
-    texts = ", ".join(f"{count:,} of the style {style}" for style, count in counts.items())
-    validations = [line for line in history if "validation" in line]
-    results = [[f"{v['step']:,}", f"{v['validation']['loss']:.4f}"] for v in validations]
-    parts = [
-        f"---\nlibrary_name: peft\nbase_model: {base}\ntags:\n- pointer\n- lora\n---",
-        f"# {name}\n\nAn adapter (LoRA) for `{base}` and POINTER {__version__}: it writes a text around given words by "
-        f"inserting between them from left to right.\n\n```python\nfrom pointer import Pointer\n\n"
-        f'Pointer.from_pretrained("{name}").generate(["first", "words"])\n```',
-        f"## Data and licence\n\n{about or 'The data is not described; ask who trained this model before you use it.'}"
-        f"\n\nTexts: {texts}.",
-        f"## Training\n\nStarted from {start}. {progress['step']:,} steps, {progress['epochs']:.2f} epochs, "
-        f"{progress['tokens']:,} tokens in {progress['seconds'] / 60:.0f} minutes; "
-        f"{progress['tokens_before'] + progress['tokens']:,} tokens with all that came before.\n\n"
-        + table(["setting", "value"], [[key, str(value)] for key, value in chosen.items()]),
-        "## Results\n\nLoss of a decision on held-out texts. ![](curve.png)\n\n" + table(["step", "loss"], results),
-        _samples(validations),
-    ]
-    return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _samples(validations: list[dict[str, Any]]) -> str:
-    """The texts of the last validation."""
-    found = validations[-1].get("samples", []) if validations else []
-    samples = [[", ".join(sample["constraints"]), sample["text"]] for sample in found]
-    return "## Samples\n\nNot chosen: the first held-out texts that have keywords.\n\n" + table(
-        ["constraints", "text"], [[cell.replace("|", "\\|") for cell in row] for row in samples]
-    )
-
-
-def _results(history: list[dict[str, Any]]) -> str:
-    validations = [line for line in history if "validation" in line]
+def _results(validations: list[dict[str, Any]]) -> list[str]:
+    """What validations found, by stage if there are stages, and the texts of the last."""
     if not validations:
-        return "## Results\n\nNot validated yet."
-    found = validations[-1]["validation"]
+        return ["## Results\n\nNot validated yet."]
+    last = validations[-1]
+    shown = _by_stage(last["validation"]) if "stages" in last["validation"] else _by_step(validations)
+    parts = [f"## Results\n\nOn held-out texts, at step {last['step']:,}. ![](curve.png)\n\n{shown}"]
+    if last.get("samples"):
+        rows = [[", ".join(sample["constraints"]), sample["text"]] for sample in last["samples"]]
+        shown = table(["constraints", "text"], [[cell.replace("|", "\\|") for cell in row] for row in rows])
+        parts.append(f"## Samples\n\nNot chosen: the first held-out texts that have keywords.\n\n{shown}")
+    return parts
+
+
+def _by_step(validations: list[dict[str, Any]]) -> str:
+    found = [(line["step"], line["validation"]) for line in validations]
+    rows = [[f"{step:,}", f"{measured['loss']:.4f}", f"{measured['perplexity']:.2f}"] for step, measured in found]
+    return table(["step", "loss", "perplexity"], rows)
+
+
+def _by_stage(found: dict[str, Any]) -> str:
     groups = {"all": found} | found["stages"] | {"closing": found["closing"]}
     measures = ("loss", "perplexity", "accuracy", "noi_precision", "noi_recall")
     rows = [
@@ -103,13 +89,11 @@ def _results(history: list[dict[str, Any]]) -> str:
         for stage, values in groups.items()
     ]
     head = ["stage", "loss", "perplexity of insertions", "top-1 accuracy", "[NOI] precision", "[NOI] recall"]
-    return (
-        f"## Results\n\nOn held-out texts, at step {validations[-1]['step']:,}. ![](curve.png)\n\n{table(head, rows)}"
-        f"\n\n{_samples(validations)}"
-    )
+    return table(head, rows)
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
+    """A table as markdown."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 

@@ -17,14 +17,15 @@ from typing import Any
 import torch
 
 from pointer.base import SMOLLM2, base_folder
-from pointer.decoding.next_token import CachedModel
+from pointer.checkpoint import CARD, CURVE, checkpoint_folder
 from pointer.errors import CheckpointError, missing_extra
 from pointer.language import Language
-from pointer.model import CARD, CURVE, checkpoint_folder, quiet, read_files, replaced
+from pointer.model import quiet, read_files, replaced
+from pointer.next_token import CachedModel
 
 KIND = "causal"
 """What the `pointer` section of such a checkpoint's config says it is."""
-SCORED_TOKENS = 2048
+SCORED_TOKENS = 512
 """Positions that are scored together at most: the output layer of each is as long as the vocabulary."""
 
 
@@ -119,10 +120,10 @@ class CausalInserter:
         switched: AbstractContextManager[None] = self.model.disable_adapter()
         return switched
 
-    def fluency(self, texts: Sequence[str]) -> list[float]:
-        """How likely the base, as it was before training, finds each text."""
+    def likelihood(self, texts: Sequence[str]) -> list[float]:
+        """The log-probability of each text by the base, as it was before training."""
         with self.without_adapter():
-            return fluency(self.transformer, self.language, texts)
+            return [total for total, _ in likelihoods(self.transformer, self.language, texts)]
 
     def save_pretrained(
         self, folder: str | Path, dtype: torch.dtype = torch.float32, extras: dict[str, bytes] | None = None
@@ -143,25 +144,30 @@ class CausalInserter:
                 path.chmod(0o644)
 
 
-@torch.inference_mode()
 def fluency(transformer: Any, language: Language, texts: Sequence[str]) -> list[float]:
     """How likely a language model finds each text: the log-probability of its tokens, on average."""
+    return [total / size for total, size in likelihoods(transformer, language, texts)]
+
+
+@torch.inference_mode()
+def likelihoods(transformer: Any, language: Language, texts: Sequence[str]) -> list[tuple[float, int]]:
+    """The log-probability of each text by a language model, and of how many tokens that is the sum."""
     # The token that ends a text stands before one, too, as between the texts that the model was trained on.
     rows = [[language.end, *language.encode(text), language.end] for text in texts]
     batch = max(1, SCORED_TOKENS // max(map(len, rows), default=1))
     parts = [rows[start : start + batch] for start in range(0, len(rows), batch)]
-    return [score for part in parts for score in _likelihoods(transformer, part)]
+    return [found for part in parts for found in _likelihoods(transformer, part)]
 
 
-def _likelihoods(transformer: Any, rows: list[list[int]]) -> list[float]:
+def _likelihoods(transformer: Any, rows: list[list[int]]) -> list[tuple[float, int]]:
     width = max(map(len, rows))
     ids = torch.tensor([row + [0] * (width - len(row)) for row in rows], device=transformer.device)  # B T
     hidden = transformer.base_model(input_ids=ids[:, :-1]).last_hidden_state  # B T H
     logits = transformer.get_output_embeddings()(hidden).float()  # B T V
     own = torch.log_softmax(logits, -1).gather(2, ids[:, 1:, None])[..., 0].cpu()  # B T
-    real = torch.arange(width - 1) < torch.tensor([len(row) - 1 for row in rows])[:, None]
-    means: list[float] = ((own * real).sum(1) / real.sum(1)).tolist()
-    return means
+    sizes = [len(row) - 1 for row in rows]
+    real = torch.arange(width - 1) < torch.tensor(sizes)[:, None]
+    return list(zip((own * real).sum(1).tolist(), sizes, strict=True))
 
 
 def is_causal(folder: Path) -> bool:

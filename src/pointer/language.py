@@ -14,6 +14,7 @@ from pointer.errors import CheckpointError
 
 STYLES = {
     "everyday": "sentence",
+    "captions": "caption",
     "reviews": "review",
     "news": "news sentence",
     "wiki": "encyclopedia sentence",

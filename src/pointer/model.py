@@ -25,26 +25,14 @@ from transformers import BertConfig, BertForMaskedLM
 from transformers.utils import logging as transformers_logging
 
 from pointer.card import plain_card
+from pointer.checkpoint import CARD, CURVE, SIZES, TABLES, checkpoint_folder
 from pointer.errors import CheckpointError, VocabularyError
 from pointer.storage import full_disk_explained
-from pointer.vocabulary import Vocabulary, embedded_folder
+from pointer.vocabulary import Vocabulary
 
-SIZES = {
-    "tiny": {"num_hidden_layers": 2, "hidden_size": 128, "num_attention_heads": 2, "intermediate_size": 512},
-    "mini": {"num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024},
-    "base": {"num_hidden_layers": 12, "hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072},
-    "large": {"num_hidden_layers": 24, "hidden_size": 1024, "num_attention_heads": 16, "intermediate_size": 4096},
-}
-"""What can be started from scratch, by the names of the BERT family."""
-
-TABLES = ("casing.json.gz", "document_frequencies.json.gz")
-"""Files of a data folder that travel with a checkpoint."""
-CALIBRATION = "calibration.json.gz"
-"""What `pointer calibrate` measured. It belongs to the weights: a model that is trained on from them has none."""
-CARD = "README.md"
-CURVE = "curve.png"
+LARGEST_LOGIT = 1e4
+"""No trained model comes near it; it keeps an infinite logit from turning the others into NaN."""
 _WRITTEN = re.compile(r"config\.json|generation_config\.json|model.*\.safetensors.*|tokenizer.*\.json|training\.pt")
-_FROM_HUB = ["*.json", "*.safetensors", "vocab.txt", CARD, CALIBRATION, *TABLES]
 
 
 class InsertionTransformer(BertForMaskedLM):  # type: ignore[no-untyped-call]
@@ -59,7 +47,7 @@ class InsertionTransformer(BertForMaskedLM):  # type: ignore[no-untyped-call]
         super().__init__(config, *args, **kwargs)  # type: ignore[no-untyped-call]
         self.vocabulary: Vocabulary | None = None
         self.files: dict[str, bytes] = {}
-        """What is saved beside weights, config and vocabulary: tables, calibration, the card and its picture."""
+        """What is saved beside weights, config and vocabulary: tables, the card and its picture."""
 
     @classmethod
     def start(
@@ -114,7 +102,7 @@ class InsertionTransformer(BertForMaskedLM):  # type: ignore[no-untyped-call]
                 f"Expected the vocabulary of the weights in {folder}, found another.",
                 "The folder mixes two checkpoints; copy or download it again.",
             )
-        model.vocabulary, model.files = vocabulary, read_files(folder, (*TABLES, CALIBRATION, CARD, CURVE))
+        model.vocabulary, model.files = vocabulary, read_files(folder, (*TABLES, CARD, CURVE))
         return model
 
     def save_pretrained(  # type: ignore[override]
@@ -160,31 +148,6 @@ class InsertionTransformer(BertForMaskedLM):  # type: ignore[no-untyped-call]
                 repo_id=repo_id, folder_path=Path(scratch) / "checkpoint", commit_message=commit_message, **kwargs
             )
         return str(found)
-
-
-def checkpoint_folder(name: str | Path) -> Path:
-    """The folder behind an embedded name, a path (a training run stands for its best checkpoint) or a Hub id."""
-    folder = embedded_folder(str(name)) or Path(name)
-    if (folder / "config.json").is_file():
-        return folder
-    for kept in ("best", "last"):
-        if (folder / kept / "config.json").is_file():
-            return folder / kept
-    if folder.exists():
-        raise CheckpointError(
-            f"Expected a checkpoint with a config.json in {folder}, found none.",
-            "Name a folder that holds a checkpoint, an embedded model or a Hub id.",
-        )
-    from huggingface_hub import snapshot_download
-
-    try:
-        return Path(snapshot_download(str(name), allow_patterns=_FROM_HUB))
-    except Exception as error:  # the Hub client raises a dozen unrelated types for "no such thing" and "no network"
-        raise CheckpointError(
-            f'Expected a size ({", ".join(SIZES)}), an embedded model, a folder or a Hub id, found "{name}", which is '
-            f"none of them or cannot be reached ({type(error).__name__}).",
-            "Check the name; without a network, give the path of a folder.",
-        ) from error
 
 
 def convert_released(source: str | Path, target: str | Path) -> InsertionTransformer:

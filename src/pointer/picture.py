@@ -2,32 +2,11 @@
 
 import html
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from rich.table import Table
 from rich.text import Text
 
-
-class Token(NamedTuple):
-    """A token of a stage; `new` if this stage inserted it."""
-
-    text: str
-    new: bool
-
-
-def words_of(stage: Sequence[Token]) -> list[Token]:
-    """The tokens of a stage with `##` pieces joined to their word, which is new while it grows.
-
-    >>> words_of([Token("un", False), Token("##heard", True), Token("of", False)])
-    [Token(text='unheard', new=True), Token(text='of', new=False)]
-    """
-    words: list[Token] = []
-    for token in stage:
-        if token.text.startswith("##") and words:
-            words[-1] = Token(words[-1].text + token.text[2:], words[-1].new or token.new)
-        else:
-            words.append(token)
-    return words
+from pointer.stage import Token, words_of
 
 
 def stage_table(stages: Sequence[Sequence[Token]]) -> Table:

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pointer.english import ABBREVIATIONS, NEVER_A_NAME, OPENS_SENTENCE
+
 _TYPOGRAPHY = str.maketrans(
     {
         **dict.fromkeys("\u2018\u2019\u201a\u201b\u2032\u0060\u00b4", "'"),
@@ -31,11 +33,6 @@ def normalise(text: str) -> str:
 
 # A possible sentence end: the mark, what closes with it, and the space after it.
 _END = re.compile(r"""[.!?]+["')\]]*\s+""")
-ABBREVIATIONS = re.compile(
-    r"mrs?|ms|dr|prof|sen|rep|gov|gen|col|sgt|capt|lt|cmdr|rev|hon|st|mt|ft|sr|jr|vs|etc|inc|ltd|co|corp|bros|no|vol|fig|"
-    r"al|approx|dept|est|min|max|jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec|ph|cf|ca|pp|eds?"
-    r"|\w|(\w\.)+\w"  # initials, e.g., U.S.
-)
 
 
 def split_sentences(text: str) -> list[str]:
@@ -65,17 +62,6 @@ def _ends_sentence(before: str, mark: str, after: str) -> bool:
     return not ABBREVIATIONS.fullmatch(word)
 
 
-_FUNCTION_WORD = re.compile(
-    r"a|all|an|and|are|as|at|be|because|but|by|can|do|during|for|from|go|had|has|have|he|her|his|i|if|in|is|it|its|my|no|"
-    r"not|of|on|or|our|out|she|so|than|that|the|their|there|they|this|to|until|was|we|were|what|when|where|while|will|"
-    r"with|you|your"
-)
-
-
-# What makes the next word the first of a sentence, and what may stand between the two.
-OPENS = frozenset(".!?:;\"'()[]-\u2013\u2014*\u2022")
-
-
 @dataclass
 class Casing:
     """Counts of how words and pairs of words are written away from sentence starts, where case says something.
@@ -101,7 +87,7 @@ class Casing:
                     self.words[word] += 1
                     if word != lowered[i] and text[i - 1].isalpha() and text[i - 1] != lowered[i - 1]:
                         self.pairs[f"{text[i - 1]} {word}"] += 1
-                opening = word in OPENS or (opening and not word[0].isalnum())
+                opening = word in OPENS_SENTENCE or (opening and not word[0].isalnum())
 
     def table(self, least: int = 3) -> dict[str, dict[str, str]]:
         """The usual form of every word that is not lower-case, and the pairs that words alone would get wrong."""
@@ -125,4 +111,4 @@ class Casing:
 def _is_name(pair: str, words: Mapping[str, str]) -> bool:
     """Is a pair more than a heading (`Customer Service`) or shouting (`SO GOOD`)? One word is a name."""
     lower = pair.lower().split(" ")
-    return not pair.isupper() and not any(map(_FUNCTION_WORD.fullmatch, lower)) and any(word in words for word in lower)
+    return not pair.isupper() and not any(map(NEVER_A_NAME.fullmatch, lower)) and any(word in words for word in lower)

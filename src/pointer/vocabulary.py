@@ -18,15 +18,14 @@ import numpy as np
 import numpy.typing as npt
 from tokenizers import Tokenizer
 
+from pointer.checkpoint import EMBEDDED as EMBEDDED
+from pointer.checkpoint import embedded_folder
 from pointer.errors import VocabularyError
 from pointer.storage import write_whole
 
 NOI = "[NOI]"
 """The token that says: nothing goes into this gap."""
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", NOI)
-
-EMBEDDED = "english"
-"""The name of the vocabulary, document frequencies and casing table that come with the package."""
 
 
 @dataclass(frozen=True)
@@ -36,13 +35,6 @@ class Encoding:
     ids: npt.NDArray[np.int64]
     word_of: npt.NDArray[np.int64]
     words: list[str]
-
-
-def embedded_folder(name: str) -> Path | None:
-    """The folder inside the package that goes by this name: `english` (no weights) or an embedded checkpoint."""
-    package = Path(__file__).parent
-    folders = {EMBEDDED: package / EMBEDDED} | {f.name: f for f in (package / "checkpoints").glob("*/")}
-    return folders.get(name)
 
 
 class Vocabulary:

@@ -5,7 +5,20 @@ import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from pointer.text import ABBREVIATIONS, OPENS
+from pointer.english import (
+    ABBREVIATIONS,
+    ADDRESS,
+    CLIPPED,
+    HALF_WORDS,
+    NEVER_AFTER_AN_ARTICLE,
+    NOT_ONLY_ABBREVIATIONS,
+    OPENS_CLAUSE,
+    OPENS_SENTENCE,
+    SAYING,
+    SHORT_FORMS,
+    SPOKEN_WITH_A_CONSONANT,
+    SPOKEN_WITH_A_VOWEL,
+)
 
 
 class Unit(NamedTuple):
@@ -65,13 +78,8 @@ def _mark(units: Sequence[Unit], i: int) -> str:
 
 # Spaces. Every mark gets its bonds from itself and its neighbours; then the constraints have the last word.
 
-HALF_WORDS = frozenset([
-    "ain", "aren", "couldn", "didn", "doesn", "don", "hadn", "hasn", "haven", "isn", "mustn", "needn", "shouldn",
-    "wasn", "weren", "wouldn",
-])  # fmt: skip
-"""What is hardly a word without the `'t` that it had: with it, a constraint is not made another word, but whole."""
-_MAY_FOLLOW_A_CONSTRAINT = frozenset('.,!?;:)]}"%')
-_MAY_PRECEDE_A_CONSTRAINT = frozenset('([{"$')
+_MAY_FOLLOW_A_CONSTRAINT = frozenset('.,!?;:)]}"')
+_MAY_PRECEDE_A_CONSTRAINT = frozenset('([{"')
 
 
 def _touching(units: Sequence[Unit], bonds: Sequence[_Bond], i: int) -> bool:
@@ -119,7 +127,6 @@ def _bonds(units: Sequence[Unit]) -> list[_Bond]:
     return bonds
 
 
-_SAYING = re.compile(r"sa(id|ys?)|wr(ote|ites?)|t(old|ells)|add(ed|s)|ask(ed|s)|tweeted|explained|recalled")
 _DOUBLED = frozenset('"-*=<>')
 """Marks that mean one thing when they stand twice: a dash, a line of stars."""
 _FIXED = {
@@ -138,7 +145,7 @@ def _quote(units: Sequence[Unit], i: int, quoted: set[str]) -> _Bond:
     is_closed = any(_mark(units, j) == mark and not _apostrophe(units, j) for j in range(i + 1, len(units)))
     if not is_closed and (all(map(_is_mark, units[i + 1 :])) or before.isdecimal()):  # the end; 14 inches
         return _LEFT
-    if not is_closed and _mark(units, i - 1) and any(_SAYING.fullmatch(_word(units, j)) for j in range(i + 1, i + 5)):
+    if not is_closed and _mark(units, i - 1) and any(SAYING.fullmatch(_word(units, j)) for j in range(i + 1, i + 5)):
         return _LEFT  # the end of a speech that began earlier
     if mark == "'" and before and (before.endswith("s") or not is_closed):
         return _LEFT if before.endswith(("s", "in")) else _BOTH  # the chefs' choice, nothin' else, the po'boy
@@ -148,26 +155,20 @@ def _quote(units: Sequence[Unit], i: int, quoted: set[str]) -> _Bond:
     return _RIGHT
 
 
-_SHORT_FORMS = {"s", "d", "m", "re", "ve", "ll"}
-_CLIPPED = re.compile(r"em|til|till|cause|n|tis|twas|bout|round|cuz|\d\ds?")  # 'em, the '90s
-
-
 def _apostrophe(units: Sequence[Unit], i: int) -> _Bond | None:
     """The bonds of what is an apostrophe for certain; None if it may be a quotation mark."""
     before, after = _word(units, i - 1), _word(units, i + 1)
     if _mark(units, i) != "'" or not after:
         return None
     if i and units[i - 1].constraint is not None:
-        return (
-            _BOTH if _may_end(units[i - 1].text, after) else _RIGHT if after in _SHORT_FORMS or after == "t" else None
-        )
-    if before and (after in _SHORT_FORMS or (after == "t" and before.endswith("n"))):
+        return _BOTH if _may_end(units[i - 1].text, after) else _RIGHT if after in SHORT_FORMS or after == "t" else None
+    if before and (after in SHORT_FORMS or (after == "t" and before.endswith("n"))):
         return _BOTH
     if after == "s" and _mark(units, i - 1) in {'"', ".", ")"}:
         return _BOTH
     if before in {"o", "d", "l", "y"} and after.isalpha():
         return _BOTH
-    return _RIGHT if _CLIPPED.fullmatch(after) else None
+    return _RIGHT if CLIPPED.fullmatch(after) else None
 
 
 def _dot(units: Sequence[Unit], i: int) -> _Bond:
@@ -190,19 +191,13 @@ def _colon(units: Sequence[Unit], i: int) -> _Bond:
     return _RIGHT if _mark(units, i + 1) in {"(", ")"} else _LEFT  # a smile has a space before it
 
 
-_OPENS_CLAUSE = re.compile(
-    r"a|although|and|as|because|but|even|for|he|here|i|if|is|it|just|my|no|not|or|our|she|since|so|such|that|the|their|"
-    r"then|there|they|this|very|was|we|what|when|where|which|while|who|why|with|you|your"
-)
-
-
 def _hyphen(units: Sequence[Unit], i: int) -> _Bond:
     """A hyphen joins words; before a word that opens a clause it is a dash, unless hyphens go on (out-of-the-way)."""
     before, after = _word(units, i - 1), _word(units, i + 1)
     if after in {"and", "or"} and before and _mark(units, i + 3) == "-":
         return _LEFT  # two- and four-door cars
     goes_on = before == after or "-" in (_mark(units, i - 2), _mark(units, i + 2))
-    return _ALONE if _OPENS_CLAUSE.fullmatch(after) and not goes_on else _joint(units, i)
+    return _ALONE if OPENS_CLAUSE.fullmatch(after) and not goes_on else _joint(units, i)
 
 
 def _slash(units: Sequence[Unit], i: int) -> _Bond:
@@ -251,7 +246,7 @@ def _recased(units: Sequence[Unit], bonds: Sequence[_Bond], casing: Mapping[str,
         elif unit.text == '"' and bonds[i] == _RIGHT and _mark(units, i - 1) in {",", ":"}:
             starting = True  # She said, "Yes."
         else:
-            starting = starting and unit.text in OPENS
+            starting = starting and unit.text in OPENS_SENTENCE
     return texts
 
 
@@ -286,22 +281,22 @@ def _is_part(units: Sequence[Unit], bonds: Sequence[_Bond], i: int, words: Mappi
     """Is a word what an apostrophe cut off, and so no name itself: the `t` of `don't`, the `o` of `o'clock`?"""
     if _mark(units, i - 1) == "'" and bonds[i - 1].right:
         is_cut = bonds[i - 1].left and len(_word(units, i - 2)) != 1
-        return is_cut or units[i].text in {*_SHORT_FORMS, "t"}
+        return is_cut or units[i].text in {*SHORT_FORMS, "t"}
     return _mark(units, i + 1) == "'" and len(units[i].text) == 1 and _word(units, i + 2) not in words
 
 
 def _capitalised(text: str) -> str:
-    """With a capital first letter, unless it has capitals of its own or the letter has no plain counterpart."""
+    """With a capital first letter, unless it has capitals of its own, is an address, or has no plain counterpart.
+
+    >>> [_capitalised(text) for text in ("new york", "iPhone", "www.nasa.gov", "https://nasa.gov", "me@nasa.gov")]
+    ['New york', 'iPhone', 'www.nasa.gov', 'https://nasa.gov', 'me@nasa.gov']
+    """
     first = text[0].upper()
-    return first + text[1:] if text == text.lower() and len(first) == 1 and first.lower() == text[0] else text
+    is_plain = text == text.lower() and len(first) == 1 and first.lower() == text[0] and not ADDRESS.match(text)
+    return first + text[1:] if is_plain else text
 
 
 # Articles. What follows one may have come later, so it is written by what follows it in the end.
-
-_NEVER_AFTER_AN_ARTICLE = re.compile(r"a|am|an|and|are|as|at|i|if|in|into|is|it|its|of|on|or|us")
-"""Before these, `a` is a letter (vitamin a is good), or nothing is to be saved."""
-_SPOKEN_WITH_A_VOWEL = re.compile(r"[aeiou]|hour|honest|honou?r|heir|8|1[18](?!\d\b|\d\d\b)")
-_SPOKEN_WITH_A_CONSONANT = re.compile(r"(one|ones|once)\b|eu|ewe|u(ni(?![dmn])|s[aeu]|t[aeio]|ra|ri|bi)")
 
 
 def _article(texts: Sequence[str], i: int) -> str:
@@ -310,16 +305,12 @@ def _article(texts: Sequence[str], i: int) -> str:
     if after is None:
         return texts[i]
     word = after[0].lower()
-    if _NEVER_AFTER_AN_ARTICLE.fullmatch(word) or (after[0].isupper() and len(word) > 1):
+    if NEVER_AFTER_AN_ARTICLE.fullmatch(word) or (after[0].isupper() and len(word) > 1):
         return texts[i]  # who can tell whether NASA is spelt or spoken
     if len(word) == 1 and word.isalpha():
         return "an" if word in "aefhilmnorsx" else "a"  # a U.S. ship, an F
-    has_vowel = _SPOKEN_WITH_A_VOWEL.match(word) and not _SPOKEN_WITH_A_CONSONANT.match(word)
+    has_vowel = SPOKEN_WITH_A_VOWEL.match(word) and not SPOKEN_WITH_A_CONSONANT.match(word)
     return "an" if has_vowel else "a"
-
-
-# Abbreviations that a sentence ends with as often as not, or that are words as well.
-_NOT_ONLY_ABBREVIATIONS = {"i", "etc", "no", "co", "al", "min", "max", "mar", "dec", "est", "fig"}
 
 
 def _starts_next(units: Sequence[Unit], bonds: Sequence[_Bond], i: int) -> bool:
@@ -331,7 +322,7 @@ def _starts_next(units: Sequence[Unit], bonds: Sequence[_Bond], i: int) -> bool:
     if not i or _mark(units, i - 2) == "'":  # the t of don't is no initial
         return True
     word = units[i - 1].text.split()[-1].lower()
-    return word in _NOT_ONLY_ABBREVIATIONS or word.isdecimal() or not ABBREVIATIONS.fullmatch(word)
+    return word in NOT_ONLY_ABBREVIATIONS or word.isdecimal() or not ABBREVIATIONS.fullmatch(word)
 
 
 def _closes(constraint: str) -> bool:

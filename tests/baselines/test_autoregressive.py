@@ -23,16 +23,19 @@ from pointer.baselines.autoregressive import (
     load,
     objective,
     pairs,
+    predictions,
 )
-from pointer.baselines.fitting import FittingData, FittingSettings, TextBatch
-from pointer.batches import IGNORED, take
+from pointer.baselines.training import TextBatch
 from pointer.decoding.generator import Generation
 from pointer.errors import CheckpointError, ConstraintError, DataError, TrainingError, UsageError
 from pointer.model import InsertionTransformer
+from pointer.training.batches import IGNORED, take
+from pointer.training.data import TrainingData
+from pointer.training.settings import BaselineSettings
 from pointer.vocabulary import Vocabulary
 
 SMALL = {"layers": 2, "width": 64, "heads": 2, "positions": 128}
-LEARNS = FittingSettings(
+LEARNS = BaselineSettings(
     learning_rate=5e-3, warmup_steps=20, epochs=60, batch_tokens=512, evaluate_every=200, log_every=20, keywords=(3, 5)
 )
 
@@ -43,8 +46,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def data(folder: Path) -> FittingData:
-    return FittingData.open(folder, None, LEARNS)
+def data(folder: Path) -> TrainingData:
+    return TrainingData.open(folder, None, LEARNS)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +58,7 @@ def trained(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def batch_of(data: FittingData, which: list[int], seed: int = 0) -> TextBatch:
+def batch_of(data: TrainingData, which: list[int], seed: int = 0) -> TextBatch:
     random = np.random.default_rng(seed)
     return TextBatch(take(data.texts, np.array(which)), data.vocabulary, random, 0.0, torch.device("cpu"))
 
@@ -64,7 +67,7 @@ def batch_of(data: FittingData, which: list[int], seed: int = 0) -> TextBatch:
 # Training
 
 
-def test_a_pair_is_keywords_in_text_order_a_separator_and_the_text(data: FittingData) -> None:
+def test_a_pair_is_keywords_in_text_order_a_separator_and_the_text(data: TrainingData) -> None:
     end, pad = data.vocabulary.id("[SEP]"), data.vocabulary.id("[PAD]")
     inputs, labels = pairs(batch_of(data, [3, 9, 20]), 2, 4)
     for row, text in enumerate(batch_of(data, [3, 9, 20]).sequences()):
@@ -77,10 +80,11 @@ def test_a_pair_is_keywords_in_text_order_a_separator_and_the_text(data: Fitting
         assert labels[row].tolist() == expected + [IGNORED] * (labels.shape[1] - len(expected))
 
 
-def test_the_loss_is_the_one_that_transformers_computes_text_by_text(data: FittingData) -> None:
+def test_the_loss_is_the_one_that_transformers_computes_text_by_text(data: TrainingData) -> None:
     torch.manual_seed(0)
     model = GPT2LMHeadModel(configuration(Sizes(**SMALL), data.vocabulary)).eval()
-    total, predictions = objective(2, 4)(model, batch_of(data, [0, 7, 21]))
+    batch = batch_of(data, [0, 7, 21])
+    total = objective(2, 4)(model, batch)
     inputs, labels = pairs(batch_of(data, [0, 7, 21]), 2, 4)
     expected = 0.0
     for ids, wanted in zip(inputs, labels, strict=True):
@@ -89,10 +93,10 @@ def test_the_loss_is_the_one_that_transformers_computes_text_by_text(data: Fitti
             log_probabilities = model(ids[None, :size]).logits[0].double().log_softmax(-1)
         expected -= sum(float(log_probabilities[i, y]) for i, y in enumerate(wanted[:size]) if y != IGNORED)
     assert float(total.detach()) == pytest.approx(expected, rel=1e-4)
-    assert predictions == int((labels != IGNORED).sum())
+    assert predictions(np.diff(batch.texts.offsets)).sum() == int((labels != IGNORED).sum())
 
 
-def keyword_lists(data: FittingData) -> tuple[list[list[str]], list[str]]:
+def keyword_lists(data: TrainingData) -> tuple[list[list[str]], list[str]]:
     """The keywords of every text, and its tokens."""
     batch = batch_of(data, list(range(len(data.texts))), seed=5)
     lists, texts = [], []
@@ -104,7 +108,7 @@ def keyword_lists(data: FittingData) -> tuple[list[list[str]], list[str]]:
 
 
 def test_it_learns_to_write_texts_from_their_keywords_and_says_what_is_missing(
-    trained: Path, data: FittingData
+    trained: Path, data: TrainingData
 ) -> None:
     lists, texts = keyword_lists(data)
     system = open_system("autoregressive", trained)
@@ -116,7 +120,7 @@ def test_it_learns_to_write_texts_from_their_keywords_and_says_what_is_missing(
     assert "zebra" in lost.missing and len(lost.spans) + len(lost.missing) == len(lists[0]) + 1
 
 
-def test_grid_beam_search_forces_what_the_same_model_would_forget(trained: Path, data: FittingData) -> None:
+def test_grid_beam_search_forces_what_the_same_model_would_forget(trained: Path, data: TrainingData) -> None:
     asked = [*keyword_lists(data)[0][0][:2], "zebra"]
     [[soft]] = open_system("autoregressive", trained).generate_many([asked])
     [[hard]] = open_system("grid-beam", trained).generate_many([asked], max_length=40)
@@ -125,7 +129,7 @@ def test_grid_beam_search_forces_what_the_same_model_would_forget(trained: Path,
     assert names == [f"autoregressive:{trained}", f"grid-beam:{trained}"], "records tell the two apart"
 
 
-def test_the_checkpoint_is_one_that_transformers_opens(trained: Path, data: FittingData) -> None:
+def test_the_checkpoint_is_one_that_transformers_opens(trained: Path, data: TrainingData) -> None:
     theirs = AutoModelForCausalLM.from_pretrained(trained / "best").eval()
     assert isinstance(theirs, GPT2LMHeadModel)
     prefix = (7, 8, data.vocabulary.id("[SEP]"), 20)
@@ -139,7 +143,7 @@ def test_the_checkpoint_is_one_that_transformers_opens(trained: Path, data: Fitt
 # The cache
 
 
-def test_the_cache_answers_as_if_there_were_none(data: FittingData) -> None:
+def test_the_cache_answers_as_if_there_were_none(data: TrainingData) -> None:
     torch.manual_seed(1)
     model = GPT2LMHeadModel(configuration(Sizes(**SMALL), data.vocabulary)).eval()
     next_log_probabilities = cached(model)
@@ -260,7 +264,7 @@ def test_an_option_that_makes_no_sense_is_named(vocabulary: Vocabulary, options:
         saying(vocabulary, "the food").generate_many([["food"]], **options)
 
 
-def test_bad_input_gets_a_sentence(vocabulary: Vocabulary, folder: Path, data: FittingData, tmp_path: Path) -> None:
+def test_bad_input_gets_a_sentence(vocabulary: Vocabulary, folder: Path, data: TrainingData, tmp_path: Path) -> None:
     system = saying(vocabulary, "the food")
     with pytest.raises(ConstraintError, match="Expected at least one constraint"):
         system.generate_many([["food"], []])

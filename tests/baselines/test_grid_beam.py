@@ -211,7 +211,7 @@ def test_bad_input_gets_a_sentence(vocabulary: Vocabulary, tmp_path: Path) -> No
         system.generate_many([["great"]], temperature=0.5)
     with pytest.raises(ConstraintError, match="within the 256 positions of the model"):
         system.generate_many([["great"] * 150])
-    with pytest.raises(UsageError, match="grid-beam, which searches with the model of autoregressive"):
+    with pytest.raises(UsageError, match="expected one that is trained, found grid-beam"):
         train_system("grid-beam", tmp_path, tmp_path, None)  # type: ignore[arg-type]
     with pytest.raises(ConstraintError, match="constraint 1 is empty"):
         search(toy(0), [Problem((1,), ((),), 5)], Rules(END))

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from pointer.decoding.generator import Pointer
+from pointer.decoding.parallel import ParallelPointer
 from pointer.model import InsertionTransformer
 from pointer.vocabulary import Vocabulary
 
@@ -30,7 +30,7 @@ Answer = Callable[[list[int], int], np.ndarray]
 """`(ids of a text without padding, position) -> logits` of the gap right of that position."""
 
 
-def scripted(vocabulary: Vocabulary, answer: Answer, **options: object) -> Pointer:
+def scripted(vocabulary: Vocabulary, answer: Answer, **options: object) -> ParallelPointer:
     """A generator whose model answers by a script."""
     pad = vocabulary.id("[PAD]")
 
@@ -39,7 +39,7 @@ def scripted(vocabulary: Vocabulary, answer: Answer, **options: object) -> Point
         answers = [answer(texts[r], p) for r, p in zip(rows.tolist(), positions.tolist(), strict=True)]
         return torch.from_numpy(np.stack(answers).astype(np.float32))
 
-    return Pointer(predict, vocabulary, name="scripted", **options)  # type: ignore[arg-type]
+    return ParallelPointer(predict, vocabulary, name="scripted", **options)  # type: ignore[arg-type]
 
 
 def hostile(vocabulary: Vocabulary, mood: str, seed: int) -> Answer:

@@ -24,7 +24,7 @@ from tiny_causal import (
     writer,
 )
 
-from pointer.decoding.causal import UNFINISHED, Draft, Rules, cased, inflections
+from pointer.decoding.causal import GUIDANCE, Draft, Rules, cased, inflections
 from pointer.decoding.generator import Generation
 from pointer.decoding.options import Options
 from pointer.decoding.writer import Writer
@@ -265,11 +265,11 @@ def test_the_best_draft_is_the_one_that_reads_best_and_the_greedy_text_is_among_
     scribe = writer(language, hostile(language, "random", 0))
     asked: list[list[str]] = []
 
-    def fluency(texts: list[str]) -> list[float]:
+    def likelihood(texts: list[str]) -> list[float]:
         asked.append(texts)
         return [float(-abs(len(text) - 60)) for text in texts]
 
-    scribe.fluency = fluency  # type: ignore[method-assign]
+    scribe.likelihood = likelihood  # type: ignore[method-assign]
     greedy = scribe.generate(["dog", "park"], max_length=24)
     [found] = scribe.generate_many([["dog", "park"]], best_of=6, n=3, max_length=24)
     [texts] = asked
@@ -374,10 +374,10 @@ def test_a_stop_word_among_later_constraints_may_be_said_before_its_turn() -> No
 @pytest.mark.parametrize(
     ("style", "advantage", "expected"),
     [
-        ("everyday", UNFINISHED - 0.5, "The dog castle"),
-        ("everyday", UNFINISHED + 0.5, "The dog. castle"),
-        ("news", UNFINISHED - 0.5, "The dog castle"),
-        ("reviews", UNFINISHED - 0.5, "The dog. castle"),
+        ("everyday", GUIDANCE.unfinished - 0.5, "The dog castle"),
+        ("everyday", GUIDANCE.unfinished + 0.5, "The dog. castle"),
+        ("news", GUIDANCE.unfinished - 0.5, "The dog castle"),
+        ("reviews", GUIDANCE.unfinished - 0.5, "The dog. castle"),
     ],
 )
 def test_the_only_sentence_of_a_text_does_not_end_cheaply(style: str, advantage: float, expected: str) -> None:
@@ -386,6 +386,14 @@ def test_the_only_sentence_of_a_text_does_not_end_cheaply(style: str, advantage:
     script |= {"The dog.": {" castle": 0.0}}
     scribe = writer(language, telling(language, ["dog", "castle"], script, style))
     assert scribe.generate(["dog", "castle"], style=style).text == expected
+
+
+def test_a_text_that_has_room_ends_with_a_full_stop() -> None:
+    language = LANGUAGES["chat"]
+    scribe = writer(language, spelling(language, ["castle"], ["The", " castle"]), full_stop=True)
+    assert scribe.generate(["castle"], max_length=20).text == "The castle."
+    assert scribe.generate(["castle"], lock_end=True, max_length=20).text == "The castle"
+    assert scribe.generate(["castle!"], lock_start=True, max_length=20).text == "castle!"
 
 
 def test_an_offset_opens_or_closes_gaps() -> None:
@@ -514,10 +522,9 @@ def test_the_forms_of_a_word_are_those_that_share_its_lemma() -> None:
     ("options", "message"),
     [
         ({"preset": "paper"}, 'preset: expected default or plain, all that scripted can do, found "paper"'),
-        ({"blocks": 2}, "blocks: expected for parallel models alone, found with scripted"),
-        ({"revisions": 1}, "revisions: expected for parallel models alone"),
+        ({"rounds": 2}, "rounds: expected for parallel models alone, found with scripted"),
         ({"max_stages": 3}, "max_stages: expected for parallel models alone"),
-        ({"repetition_penalty": 1.0}, "repetition_penalty: expected for parallel models alone"),
+        ({"presence_penalty": 1.0}, "presence_penalty: expected for parallel models alone"),
         ({"style": "poem"}, 'style: expected everyday, news, all that scripted has learnt, found "poem"'),
         ({"style": "wiki"}, 'found "wiki"'),
     ],

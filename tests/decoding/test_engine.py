@@ -8,13 +8,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scripted import HOSTILE, WORDS, hostile, scripted, small_vocabulary
 
-from pointer.decoding.constraints import FRAME, INSERTED, Tokens
 from pointer.decoding.generator import Generation
-from pointer.decoding.revision import GROUPS, births, put_back, take_out
-from pointer.decoding.schedule import Preset
-from pointer.decoding.search import Text
+from pointer.decoding.presets import Preset
 from pointer.errors import CheckpointError, ConstraintError, UsageError
-from pointer.settings import SCHEDULES
+from pointer.stage import births
 from pointer.vocabulary import SPECIAL, Vocabulary
 
 ODD = ["New York", "iPhone 15", "café", "🎉", "C++", "600", "well-known", "it's", "[SEP]", "##s", "!", "Å", "naïve"]
@@ -24,15 +21,14 @@ lists = st.lists(st.lists(constraint, min_size=1, max_size=5), min_size=20, max_
 decodings = st.sampled_from(
     [
         {"decoding": "greedy"},
-        {"decoding": "greedy", "blocks": 3},
-        {"decoding": "sample", "blocks": 2},
+        {"decoding": "greedy", "rounds": 3},
+        {"decoding": "sample", "rounds": 2},
         {"decoding": "sample", "temperature": 2.0},
         {"decoding": "sample", "top_k": 5, "top_p": 0.8, "n": 2},
-        {"decoding": "beam", "width": 3, "blocks": 2},
+        {"decoding": "beam", "width": 3, "rounds": 2},
         {"decoding": "greedy", "lock_start": True, "lock_end": True},
-        {"decoding": "greedy", "revisions": 2},
-        {"decoding": "sample", "revisions": 1, "n": 2},
-        {"decoding": "beam", "width": 3, "blocks": 0, "revisions": 1},
+        {"decoding": "sample", "n": 2, "min_p": 0.0},
+        {"decoding": "beam", "width": 3, "rounds": 0},
     ]
 )
 
@@ -83,7 +79,6 @@ def holds(generation: Generation, constraints: list[str], vocabulary: Vocabulary
     options=decodings,
     seed=st.integers(0, 9),
     preset=st.sampled_from(["plain", "paper", "default"]),
-    schedule=st.sampled_from(SCHEDULES),
 )
 def test_every_constraint_survives_whatever_the_model_says(
     vocabulary: Vocabulary,
@@ -92,10 +87,9 @@ def test_every_constraint_survives_whatever_the_model_says(
     options: dict[str, object],
     seed: int,
     preset: str,
-    schedule: str,
 ) -> None:
     # 8 moods x 64 examples x 20 lists: 10,240 decodes.
-    pointer = scripted(vocabulary, hostile(vocabulary, mood, seed), schedule=schedule)
+    pointer = scripted(vocabulary, hostile(vocabulary, mood, seed))
     limits = {"max_length": 30, "max_stages": 4, "preset": preset}
     found = pointer.generate_many(asked, **options, **limits)
     for constraints, generations in zip(asked, found, strict=True):
@@ -131,8 +125,8 @@ CLEAN = {
 def test_beam_search_finds_the_filling_that_greedy_misses(vocabulary: Vocabulary) -> None:
     pointer = scripted(vocabulary, preferring(vocabulary, CLEAN))
     assert pointer.generate(["and"], preset="plain").tokens == ("clean", "and", "clean")
-    for blocks in (0, 2):
-        found = pointer.generate(["and"], preset="plain", decoding="beam", width=4, blocks=blocks)
+    for rounds in (0, 2):
+        found = pointer.generate(["and"], preset="plain", decoding="beam", width=4, rounds=rounds)
         assert found.tokens == ("friendly", "and", "clean")
 
 
@@ -143,74 +137,8 @@ def test_a_stage_in_two_rounds_tells_each_gap_what_its_neighbours_got(vocabulary
     }
     pointer = scripted(vocabulary, preferring(vocabulary, told))
     assert pointer.generate(["and"], preset="plain").tokens == ("clean", "and", "clean")
-    found = pointer.generate(["and"], preset="plain", blocks=2)
+    found = pointer.generate(["and"], preset="plain", rounds=2)
     assert found.tokens == ("friendly", "and", "clean") and len(found.stages) == 3  # one stage, and no more to say
-
-
-CLEANED = {
-    # When "clean" goes in, nothing is known about the place; once the rest is there, it is out of place.
-    ("place",): {0: {"clean": 5.0}, 1: {"music": 5.0}},
-    ("clean", "place", "music"): {2: {"and": 5.0}},
-    # (A function word would be likelier still, and so would nothing; but something was said here.)
-    ("place", "and", "music"): {0: {"friendly": 4.0, "clean": 3.0, "the": 8.0, "[NOI]": 9.0}},
-    ("friendly", "place", "and", "music"): {0: {"the": 5.0}},
-    # The other words would be the same again. (No piece takes the place of a word: its head might be younger.)
-    **{(first, "place", "music"): {2: {"and": 5.0}} for first in ("friendly", "clean")},
-    **{(first, "place", "and"): {3: {"music": 5.0, "##ing": 9.0}} for first in ("friendly", "clean")},
-}
-
-
-def test_a_word_that_is_out_of_place_in_the_finished_text_is_replaced(vocabulary: Vocabulary) -> None:
-    pointer = scripted(vocabulary, preferring(vocabulary, CLEANED))
-    grown = pointer.generate("place", preset="plain")
-    assert grown.tokens == ("clean", "place", "and", "music")
-    found = pointer.generate("place", preset="plain", revisions=1)
-    stages = [[token.text for token in stage] for stage in found.stages]
-    # In all stages; and the text grows on, as it would have with that word from the start.
-    assert stages == [
-        ["place"],
-        ["friendly", "place", "music"],
-        ["friendly", "place", "and", "music"],
-        ["the", "friendly", "place", "and", "music"],
-        ["the", "friendly", "place", "and", "music"],
-    ]
-    assert [[t.new for t in stage] for stage in found.stages[:2]] == [[False], [True, False, True]]
-    assert found.stopped == "converged"
-
-
-def test_a_word_that_is_plausible_in_its_place_stays_although_another_is_likelier(vocabulary: Vocabulary) -> None:
-    for faithful, first in ((0.0, "friendly"), (0.9, "friendly"), (1.1, "clean")):
-        pointer = scripted(vocabulary, preferring(vocabulary, CLEANED), calibrated=Preset(faithful=faithful))
-        assert pointer.generate("place", revisions=1).stages[1][0].text == first
-
-
-def test_a_revision_leaves_constraints_words_of_pieces_and_contractions_alone(vocabulary: Vocabulary) -> None:
-    tokens = ["[CLS]", "the", "music", "i", "don", "'", "t", "love", "clean", "##er", "food", "[SEP]"]
-    owner = np.full(len(tokens), INSERTED)
-    owner[[0, -1]], owner[2] = FRAME, 0
-    ids = np.array([vocabulary.id(token) for token in tokens])
-    text = Text(Tokens(ids, owner), 3, b"")
-    turns = [take_out(text, turn, vocabulary) for turn in range(GROUPS)]
-    taken = [[vocabulary.tokens[i] for i in (turn.taken or {}).values()] for turn in turns]
-    assert taken == [["the"], ["i"], ["love"], ["food"]]
-    for turn in turns:
-        assert turn.taken is not None and put_back(text, turn, turn.taken).tokens.ids.tolist() == ids.tolist()
-
-
-def test_a_text_that_is_streamed_ends_as_it_would_have_and_hides_its_revision(vocabulary: Vocabulary) -> None:
-    pointer = scripted(vocabulary, preferring(vocabulary, CLEANED))
-    *grown, last = pointer.stream("place", preset="plain", revisions=1)
-    assert last == pointer.generate("place", preset="plain", revisions=1)
-    *before, _ = pointer.stream("place", preset="plain")
-    assert grown == before, "what it looks like before it is revised"
-
-
-def test_a_model_that_was_trained_to_revise_does_so_by_default(vocabulary: Vocabulary) -> None:
-    answer = preferring(vocabulary, CLEANED)
-    grows, revises = (scripted(vocabulary, answer, calibrated=Preset(), revisions=times) for times in (0, 1))
-    assert revises.generate("place") == grows.generate("place", revisions=1) != grows.generate("place")
-    assert revises.generate("place", revisions=0) == grows.generate("place")
-    assert revises.generate("place", preset="plain") == grows.generate("place", preset="plain")
 
 
 def test_the_model_itself_says_which_gaps_are_the_surest(vocabulary: Vocabulary) -> None:
@@ -219,8 +147,8 @@ def test_the_model_itself_says_which_gaps_are_the_surest(vocabulary: Vocabulary)
         ("food", "the"): {0: {"friendly": 8.0}},
         ("clean", "food"): {2: {"music": 8.0}},
     }
-    pointer = scripted(vocabulary, preferring(vocabulary, wishes), calibrated=Preset(stop=(-4.0,)))
-    found = pointer.generate("food", blocks=2, max_stages=1)
+    pointer = scripted(vocabulary, preferring(vocabulary, wishes), preset=Preset(delay=(-4.0,)))
+    found = pointer.generate("food", rounds=2, max_stages=1)
     assert found.tokens == ("friendly", "food", "the"), "an offset makes a stop word rare, and not the model unsure"
 
 
@@ -245,11 +173,11 @@ def test_every_round_of_a_stage_inserts_something_and_gaps_that_are_sure_of_noth
 
     pointer = scripted(vocabulary, answer)
     words = ["food", "music", "staff"]
-    found = pointer.generate(words, preset="plain", blocks=2, max_stages=1)
+    found = pointer.generate(words, preset="plain", rounds=2, max_stages=1)
     assert found.tokens == ("food", "great", "music", "staff", "friendly")
     assert asked == [5, 5, 5, 5, 6], "the two that are surer want nothing, and are not asked again"
     asked.clear()
-    pointer.generate("rice", preset="plain", blocks=8)
+    pointer.generate("rice", preset="plain", rounds=8)
     assert asked == [3, 3], "a text in which no gap wants anything is asked about once"
 
 
@@ -264,9 +192,9 @@ def test_a_model_is_never_asked_about_more_tokens_than_a_text_may_have(
         sizes.add(len(ids))
         return answer(ids, position)
 
-    for blocks in (0, 2, 3, 8):
+    for rounds in (0, 2, 3, 8):
         pointer = scripted(vocabulary, watched, longest=20)
-        assert pointer.generate("great; food; music", blocks=blocks, **decoding).stopped == "max_length"
+        assert pointer.generate("great; food; music", rounds=rounds, **decoding).stopped == "max_length"
     assert max(sizes) <= 20
 
 
@@ -275,9 +203,9 @@ def test_a_model_that_was_trained_for_rounds_takes_them_by_default(vocabulary: V
     paper, rounds = scripted(vocabulary, answer), scripted(vocabulary, answer, rounds=2)
     asked = "great; food; music"
     for decoding in ({}, {"decoding": "sample", "seed": 4}):
-        assert rounds.generate(asked, **decoding) == paper.generate(asked, blocks=2, **decoding)
+        assert rounds.generate(asked, **decoding) == paper.generate(asked, rounds=2, **decoding)
         assert rounds.generate(asked, **decoding) != paper.generate(asked, **decoding)
-        assert rounds.generate(asked, blocks=1, **decoding) == paper.generate(asked, **decoding)
+        assert rounds.generate(asked, rounds=1, **decoding) == paper.generate(asked, **decoding)
     assert rounds.generate(asked, preset="plain") == paper.generate(asked, preset="plain")
 
 
@@ -286,7 +214,7 @@ def test_a_model_that_was_trained_for_rounds_takes_them_by_default(vocabulary: V
 def test_a_beam_of_width_1_is_conditional_greedy(vocabulary: Vocabulary, asked: list[str], seed: int) -> None:
     answer = hostile(vocabulary, "random", seed)
     pointer = scripted(vocabulary, answer)
-    found = pointer.generate(asked, preset="plain", decoding="beam", width=1, blocks=0, max_stages=2, max_length=64)
+    found = pointer.generate(asked, preset="plain", decoding="beam", width=1, rounds=0, max_stages=2, max_length=64)
     never = vocabulary.special
     ids = [vocabulary.id("[CLS]"), *(vocabulary.id(w) for w in asked), vocabulary.id("[SEP]")]
     mine = [False] * len(ids)
@@ -386,6 +314,19 @@ def test_nan_is_an_error_that_names_the_checkpoint(vocabulary: Vocabulary) -> No
         pointer.generate("great")
 
 
+@pytest.mark.parametrize("end", ["fixed", "inserted"])
+def test_a_text_that_has_room_ends_with_a_full_stop(vocabulary: Vocabulary, end: str) -> None:
+    pointer = scripted(vocabulary, hostile(vocabulary, "never", 0), end=end)
+    found = pointer.generate("great; food")
+    assert found.text == "Great food." and found.stopped == "converged"
+    assert [token.text for token in found.stages[1] if token.new] == ["."]
+    assert pointer.generate("great; food!").text == "Great food!"
+    assert pointer.generate("great; food", lock_end=True).text == "Great food"
+    assert pointer.generate("great; food", preset="plain").text == "Great food"
+    full = pointer.generate("great; food", max_length=4 if end == "fixed" else 3)
+    assert full.text == "Great food" and full.stopped == "max_length", "no room"
+
+
 def test_a_model_that_inserts_the_end_itself_gets_no_other_special(vocabulary: Vocabulary) -> None:
     pointer = scripted(vocabulary, hostile(vocabulary, "specials", 1), end="inserted")
     for [found] in pointer.generate_many([["great food", "rice"], ["music"]], preset="plain", max_length=40):
@@ -414,16 +355,3 @@ def test_too_many_constraints_for_the_model_is_one_sentence(vocabulary: Vocabula
 def test_a_wrong_option_is_named(vocabulary: Vocabulary, wrong: dict[str, object]) -> None:
     with pytest.raises(UsageError, match="|".join(wrong)):
         scripted(vocabulary, hostile(vocabulary, "random", 1)).generate_many(["great"], **wrong)
-
-
-def test_the_default_preset_inserts_no_content_word_twice_in_one_stage(vocabulary: Vocabulary) -> None:
-    def eager(ids: list[int], position: int) -> np.ndarray:
-        logits = np.full(len(vocabulary), -9.0)
-        logits[[vocabulary.id("food"), vocabulary.id("music")]] = 9.0 + position, 8.0
-        return logits
-
-    pointer = scripted(vocabulary, eager)
-    assert pointer.generate("great; new; clean", preset="plain", max_stages=1).tokens.count("food") == 4
-    found = pointer.generate("great; new; clean", max_stages=1)
-    assert found.tokens.count("food") == found.tokens.count("music") == 1
-    assert found.tokens[-1] == "food", "the surest gap gets the word"

@@ -3,7 +3,6 @@
 import json
 import shutil
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +10,10 @@ import pytest
 from conftest import Run
 from scripted import untrained
 
-from pointer import InsertionTransformer, Pointer, Vocabulary
+from pointer import Pointer
 from pointer.decoding.bulk import Asked, generate_lines
 from pointer.decoding.options import Options
-from pointer.decoding.schedule import LATE_AT_ONCE, PRESETS
-from pointer.errors import CheckpointError
+from pointer.errors import UsageError
 from pointer.model import convert_released
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "released-tiny"
@@ -55,28 +53,21 @@ def saying(checkpoint: Path, copy: Path, **section: Any) -> Pointer:
     return Pointer.from_pretrained(copy)
 
 
-def test_a_checkpoint_may_bring_its_own_default_preset(checkpoint: Path, tmp_path: Path) -> None:
-    quiet = saying(checkpoint, tmp_path / "mine", default_preset={"noi": [-20.0, 99.0], "start": None})
-    assert quiet.calibrated == replace(LATE_AT_ONCE, noi=(-20.0, 99.0), start=None)
-    assert len(quiet.generate("rice; back").tokens) == 5  # each gap filled once
-    assert InsertionTransformer.start(tmp_path / "mine", Vocabulary.open("english")).config.pointer["default_preset"]
-    with pytest.raises(CheckpointError, match=r"Expected a default_preset of eta, .*, found tempo\."):
-        saying(checkpoint, tmp_path / "other", default_preset={"noi": [-20.0], "tempo": 3})
+def test_a_checkpoint_says_how_much_its_default_favours_noi(tiny: Pointer, checkpoint: Path, tmp_path: Path) -> None:
+    found = saying(checkpoint, tmp_path / "mine", noi_offset=30.0)
+    assert found.generate(LISTS[0]) == tiny.generate(LISTS[0], noi_offset=30.0) != tiny.generate(LISTS[0])
+    assert found.generate(LISTS[0], preset="plain") == tiny.generate(LISTS[0], preset="plain")
 
 
-def test_default_depends_on_the_schedule_that_a_checkpoint_was_trained_on(
-    tiny: Pointer, checkpoint: Path, tmp_path: Path
-) -> None:
-    eager, late = (saying(checkpoint, tmp_path / name, schedule=name) for name in ("eager", "paper"))
-    assert late.generate(LISTS[0]) == tiny.generate(LISTS[0]) != eager.generate(LISTS[0])
-    assert late.generate(LISTS[0], preset="plain") == eager.generate(LISTS[0], preset="plain")
-    own = saying(checkpoint, tmp_path / "own", schedule="eager", default_preset={"noi": [3.0]})
-    assert own.calibrated == replace(PRESETS["default"], noi=(3.0,))
+def test_a_style_is_refused_by_a_model_that_knows_one(tiny: Pointer) -> None:
+    for ask in (tiny.generate, lambda *a, **o: list(tiny.stream(*a, **o))):
+        with pytest.raises(UsageError, match='style: expected for models that know several, found "news"'):
+            ask("rice; back", style="news")
 
 
 def test_a_checkpoint_says_in_how_many_rounds_it_fills_a_stage(tiny: Pointer, checkpoint: Path, tmp_path: Path) -> None:
     found = saying(checkpoint, tmp_path / "mine", rounds=2).generate(LISTS[0])
-    assert found == tiny.generate(LISTS[0], blocks=2) != tiny.generate(LISTS[0])
+    assert found == tiny.generate(LISTS[0], rounds=2) != tiny.generate(LISTS[0])
 
 
 def test_a_converted_release_keeps_the_invariants_with_other_presets(tmp_path: Path) -> None:

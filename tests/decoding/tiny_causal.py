@@ -3,6 +3,7 @@
 import json
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,10 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from pointer.decoding.next_token import NextToken, Prefix
+from pointer.decoding.causal import GUIDANCE
 from pointer.decoding.writer import Writer
 from pointer.language import Language
+from pointer.next_token import NextToken, Prefix
 
 HARBOUR = Path(__file__).parents[1] / "data" / "harbour.txt"
 WORDS = ["dog", "dogs", "park", "stand", "stands", "stood", "standing", "castle", "castles", "harbour", "river"]
@@ -159,9 +161,10 @@ def scripted(answer: Answer) -> NextToken:
     return next_token
 
 
-def writer(language: Language, answer: Answer, **options: Any) -> Writer:
+def writer(language: Language, answer: Answer, full_stop: bool = False, **options: Any) -> Writer:
     """A writer whose model answers by a script."""
-    return Writer(scripted(answer), language, name="scripted", **options)
+    guidance = replace(GUIDANCE, full_stop=full_stop)
+    return Writer(scripted(answer), language, name="scripted", guidance=guidance, **options)
 
 
 def hostile(language: Language, mood: str, seed: int) -> Answer:

@@ -14,7 +14,7 @@ from pointer.vocabulary import Vocabulary
 
 BEGIN, END, A, B, C, UNSEEN = range(6)
 TOY = [[BEGIN, A, B, END], [BEGIN, A, A, END]]
-EMBEDDED = Path(perplexity.__file__).parent / "judge" / COUNTS
+EMBEDDED = Path(perplexity.__file__).parent / "scorer" / COUNTS
 
 
 def toy(order: int = 2, prune: tuple[int, ...] = (0,)) -> NGram:
@@ -76,8 +76,8 @@ def test_every_probability_is_that_of_a_plain_implementation(order: int, prune: 
     model = train(texts, order=order, size=9, choices=8, prune=prune)
     limits = [*prune, *prune[-1:] * order][:order]
     plain = Plain(texts, limits, 8, [level.discounts for level in model.levels])
-    judged = random_texts(seed=100, texts=30, kinds=7)  # two of the tokens were never seen
-    for text, logs in zip(judged, model.log_probabilities(judged), strict=True):
+    scored = random_texts(seed=100, texts=30, kinds=7)  # two of the tokens were never seen
+    for text, logs in zip(scored, model.log_probabilities(scored), strict=True):
         expected = [plain.probability(tuple(text[max(0, i - order + 1) : i]), text[i]) for i in range(1, len(text))]
         np.testing.assert_allclose(np.exp(logs), expected, rtol=1e-12)
 
@@ -154,7 +154,7 @@ def test_no_n_gram_reaches_from_one_text_into_the_next() -> None:
     assert sum(len(level.keys) for level in one.levels[1:]) == 4 + 2
 
 
-def test_a_text_is_judged_alike_alone_and_among_others() -> None:
+def test_a_text_is_scored_alike_alone_and_among_others() -> None:
     model = train(random_texts(seed=2), order=4, size=9, choices=8)
     texts = random_texts(seed=3, kinds=7)
     for text, logs in zip(texts, model.log_probabilities(texts), strict=True):

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pointer.cli.evaluate import read_constraints
 from pointer.errors import DataError
-from pointer.evaluation.outputs import canonical, check_aligned, read_constraints, read_system, read_texts
+from pointer.evaluation.outputs import canonical, check_aligned, read_system, read_texts
 from pointer.evaluation.table import Cell, Table, latex_text, markdown_text
 
 

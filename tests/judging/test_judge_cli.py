@@ -151,26 +151,30 @@ def keys(found: object) -> set[str]:
     return set(found) | set().union(*map(keys, inside.values()))
 
 
+def hear_interrupts() -> None:
+    """For a child of tests that run in the background: a shell has SIGINT ignored there, and children inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_serve_prints_a_link_for_each_judge_and_ends_without_a_word_when_interrupted(here: Path) -> None:
     study = small_study(here / "study", panel=3)
     command = [
         sys.executable,
         "-m",
         "pointer",
-        "judge",
-        "serve",
-        "study",
-        "--port",
-        "0",
-        "--url",
-        "https://example.org/x/",
+        *["judge", "serve", "study", "--port", "0", "--url", "https://example.org/x/"],
     ]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=hear_interrupts
+    ) as process:
         assert process.stdout is not None and process.stderr is not None
-        links = [process.stdout.readline() for _ in study.sheets]
-        assert "Ctrl-C" in process.stderr.readline()
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        try:
+            links = [process.stdout.readline() for _ in study.sheets]
+            assert "Ctrl-C" in process.stderr.readline()
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=60)
+        finally:
+            process.kill()  # one that goes on would be waited for without end
     assert links == [f"judge {number}: https://example.org/x/#token=judge-{number}\n" for number in (1, 2, 3)]
     assert (out, err, process.returncode) == ("", "", 0)
 

@@ -21,9 +21,10 @@ from scripted import scripted
 from pointer.decoding.generator import Pointer
 from pointer.serving.app import create_app
 from pointer.serving.limits import Limits, Settings
-from pointer.serving.server import Server, _listening
+from pointer.serving.server import Server
 from pointer.serving.service import Served, Service
 from pointer.vocabulary import Vocabulary
+from pointer.web import listen
 
 PATIENCE = 120.0
 """Seconds after which a condition that a test waits for will not come true any more."""
@@ -108,7 +109,7 @@ def running(open_model: Callable[[], Pointer], wait_until_ready: bool = True, **
     limits = Limits(**{k: v for k, v in settings.items() if k not in ("keys", "origins")})  # type: ignore[arg-type]
     others = {k: v for k, v in settings.items() if k in ("keys", "origins")}
     app = create_app({"scripted": Served(open_model)}, Settings(limits, **others))  # type: ignore[arg-type]
-    listening = _listening("127.0.0.1", 0)
+    listening = listen("127.0.0.1", 0)
     server = Server(app, app.state.service)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()

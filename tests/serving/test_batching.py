@@ -80,7 +80,7 @@ KINDS: list[dict[str, Any]] = [
     {"decoding": "sample", "temperature": 2.0, "max_length": 40},
     {"decoding": "sample", "n": 3, "max_length": 30},
     {"decoding": "beam", "width": 3, "n": 2, "max_length": 30},
-    {"decoding": "beam", "width": 2, "blocks": 0, "max_length": 20},
+    {"decoding": "beam", "width": 2, "rounds": 0, "max_length": 20},
     {"length": 12, "max_length": 30},
     {"length": 9, "decoding": "sample", "n": 2, "max_length": 30},
     {"max_stages": 0},
@@ -190,7 +190,7 @@ def test_a_long_stage_is_given_up_between_two_forward_passes(vocabulary: Vocabul
     batcher = start(lambda: model.pointer)
     model.close()
     # One gap at a time: a stage of this text takes as many forward passes as it has gaps.
-    ticket = ask(batcher, ["great; food; great; music; great; love"], decoding="beam", blocks=0, max_stages=3)
+    ticket = ask(batcher, ["great; food; great; music; great; love"], decoding="beam", rounds=0, max_stages=3)
     until(lambda: model.waiting == 1)
     ticket.future.cancel()
     model.permit()
@@ -319,4 +319,4 @@ def test_a_beam_weighs_as_much_as_it_is_wide() -> None:
     assert weight_of(Options(), 64) == 1
     assert weight_of(Options(decoding="sample", n=5), 64) == 5
     assert weight_of(Options(decoding="beam", width=8), 64) == 8
-    assert weight_of(Options(decoding="beam", blocks=0), 64) == weight_of(Options(preset="released"), 64) == 64
+    assert weight_of(Options(decoding="beam", rounds=0), 64) == weight_of(Options(preset="released"), 64) == 64

@@ -2,17 +2,18 @@
 
 `SYSTEMS` names the module of each. A module is imported when its system is asked for, and has two functions:
 
-    def train(data, out, settings, *, validation=None, about="", show=True, **sizes) -> Outcome
-        Train on a folder of `pointer prepare` into the folder `out`. `settings` is a `FittingSettings`, `sizes` are
-        the fields of the module's own dataclass; an unknown one is a UsageError, and so is a system without training.
+    def trainee(texts, settings, sizes) -> Trainee
+        What the training loop needs to train it on texts (`TrainingData`). `settings` are `BaselineSettings`, `sizes`
+        is the module's own dataclass `Sizes`. A module without this function has nothing of its own to train.
 
     def load(folder, device=None, **settings) -> Generator
-        Open what `train` wrote; settings are what only this system has. The generator has a `name` for records,
+        Open what training wrote; settings are what only this system has. The generator has a `name` for records,
         `SYSTEM:FOLDER`. Its `generate_many(lists, batch_size=64, **options)` takes the names of `Options` and refuses
         what it cannot do (`results.accepted`), reads every list as `constraints.parse` does, and gives each, in their
         order, its `Generation`s, best first.
 
-`fitting` is the training loop they share, `results` what they share when they generate.
+`training` is what they share when they are trained, `checkpoint` their folders, `results` what they share when they
+generate.
 """
 
 import json
@@ -24,12 +25,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from pointer.errors import UsageError
+from pointer.checkpoint import embedded_folder
+from pointer.errors import CheckpointError, UsageError
 
 if TYPE_CHECKING:
-    from pointer.baselines.fitting import FittingSettings
     from pointer.decoding.generator import Generator
-    from pointer.training import Outcome
+    from pointer.training.loop import Outcome
+    from pointer.training.settings import BaselineSettings
 
 SYSTEMS = {
     "cgmh": "pointer.baselines.cgmh",
@@ -51,34 +53,61 @@ def open_system(name: str, folder: str | Path | None = None, device: str | None 
     >>> open_system("keywords").generate_many([["great", "food"]])[0][0].text
     'great food'
     """
-    module = _module(name)
+    check_system(name, folder)
     _check(name, settings, writing_settings(name))
-    if folder is None and name not in UNTRAINED:
-        raise UsageError(
-            f"model: expected the folder of a trained {name}, found none.", "Name what training wrote with --model."
-        )
-    found: Generator = module.load(folder, device, **settings)
+    found: Generator = _module(name).load(folder, device, **settings)
     changed = {key: value for key, value in settings.items() if value != writing_settings(name)[key]}
     found.name += "".join(f" {key}={json.dumps(value)}" for key, value in changed.items())
     return found
+
+
+def check_system(name: str, folder: str | Path | None) -> None:
+    """Refuse a system that there is not, or one that needs a folder without it, before any module is imported."""
+    home(name)
+    if name in UNTRAINED:
+        return
+    if folder is None:
+        raise UsageError(
+            f"model: expected the folder of a trained {name}, found none.", "Name what training wrote with --model."
+        )
+    if embedded_folder(str(folder)) is None and not Path(folder).exists():
+        raise CheckpointError(
+            f"Expected a folder with a trained {name}, found no {folder}.",
+            f"Train it: pointer train DATA --system {name} --out {folder}",
+        )
 
 
 def train_system(
     name: str,
     data: str | Path,
     out: str | Path,
-    settings: "FittingSettings",
+    settings: "BaselineSettings",
     *,
     validation: str | Path | None = None,
     about: str = "",
     show: bool = True,
     **sizes: Any,
 ) -> "Outcome":
-    """Train a system on prepared data into the folder `out`; the same call again continues an interrupted run."""
+    """Train a system on prepared data into the folder `out`; the same call again continues an interrupted run.
+
+    `about` is a paragraph for the card: what the data is and under which licence. `sizes` are the system's own
+    (`training_settings`).
+    """
     module = _module(name)
+    if not hasattr(module, "trainee"):
+        raise UsageError(
+            f"system: expected one that is trained, found {name}.",
+            "The keywords need no training; grid-beam writes with the model of autoregressive.",
+        )
     _check(name, sizes, training_settings(name))
-    found: Outcome = module.train(data, out, settings, validation=validation, about=about, show=show, **sizes)
-    return found
+    chosen = module.Sizes(**sizes)
+    from pointer.baselines.training import SystemRun
+    from pointer.training.data import TrainingData
+    from pointer.training.loop import denormals_as_zero
+
+    texts = TrainingData.open(data, validation, settings)
+    with denormals_as_zero():
+        return SystemRun(module.trainee(texts, settings, chosen), texts, Path(out), settings, about=about, show=show)()
 
 
 def writing_settings(name: str) -> dict[str, Any]:
@@ -135,7 +164,12 @@ def _check(system: str, given: Mapping[str, Any], known: Mapping[str, Any]) -> N
             )
 
 
-def _module(name: str) -> ModuleType:
+def home(name: str) -> str:
+    """The module of a system; an unknown one is one sentence."""
     if name not in SYSTEMS:
         raise UsageError(f'system: expected {", ".join(SYSTEMS)}, found "{name}".', "Choose one of these.")
-    return import_module(SYSTEMS[name])
+    return SYSTEMS[name]
+
+
+def _module(name: str) -> ModuleType:
+    return import_module(home(name))

@@ -18,27 +18,19 @@ import numpy.typing as npt
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from pointer.baselines.fitting import (
-    FittingData,
-    FittingSettings,
-    Loss,
-    TextBatch,
-    Trainee,
-    fit,
-    from_names,
-    open_checkpoint,
-    padded,
-)
+from pointer.baselines.checkpoint import open_checkpoint
 from pointer.baselines.results import accepted, generation, parsed_in_batches
-from pointer.batches import IGNORED
+from pointer.baselines.training import TextBatch, Trainee, padded
 from pointer.decoding.constraints import FRAME, INSERTED, Tokens, first_stage
 from pointer.decoding.generator import Constraints, Generation
-from pointer.decoding.next_token import CachedModel, Prefix
 from pointer.decoding.options import Options
-from pointer.decoding.schedule import LARGEST_LOGIT
 from pointer.decoding.search import sampled
 from pointer.errors import CheckpointError, ConstraintError, TrainingError, UsageError
-from pointer.training import Outcome
+from pointer.model import LARGEST_LOGIT
+from pointer.next_token import CachedModel, Prefix
+from pointer.training.batches import IGNORED
+from pointer.training.data import TrainingData
+from pointer.training.settings import BaselineSettings
 from pointer.vocabulary import Vocabulary
 
 SYSTEM = "autoregressive"
@@ -96,19 +88,8 @@ def configuration(sizes: Sizes, vocabulary: Vocabulary) -> GPT2Config:
 # Training
 
 
-def train(
-    data: str | Path,
-    out: str | Path,
-    settings: FittingSettings,
-    *,
-    validation: str | Path | None = None,
-    about: str = "",
-    show: bool = True,
-    **sizes: Any,
-) -> Outcome:
-    """Train on prepared data into the folder `out`; `sizes` are the fields of `Sizes`."""
-    chosen = from_names(Sizes, sizes)
-    texts = FittingData.open(data, validation, settings)
+def trainee(texts: TrainingData, settings: BaselineSettings, chosen: Sizes) -> Trainee[GPT2LMHeadModel]:
+    """What is trained on some texts."""
     texts.need_ranks()
     if 2 * texts.longest + 2 > chosen.positions:  # the keywords may be all of the text
         raise TrainingError(
@@ -119,31 +100,35 @@ def train(
     described = (
         "A left-to-right transformer that reads `keywords [SEP]` and writes a text; the paper's has 117M parameters."
     )
-    trainee = Trainee(
+    return Trainee(
         SYSTEM,
         asdict(chosen),
         lambda: GPT2LMHeadModel(config),  # type: ignore[no-untyped-call]
         objective(*settings.keywords),
+        predictions,
         described,
         config.to_dict() | {"architectures": ["GPT2LMHeadModel"]},
     )
-    return fit(trainee, texts, out, settings, about, show)
 
 
-def objective(fewest: int, most: int) -> Callable[[GPT2LMHeadModel, TextBatch], Loss]:
+def objective(fewest: int, most: int) -> Callable[[GPT2LMHeadModel, TextBatch], torch.Tensor]:
     """The loss of every token of the texts and of the `[SEP]` that ends them, given `fewest` to `most` keywords."""
 
-    def loss(model: GPT2LMHeadModel, batch: TextBatch) -> Loss:
+    def loss(model: GPT2LMHeadModel, batch: TextBatch) -> torch.Tensor:
         inputs, labels = pairs(batch, fewest, most)  # B T
         hidden = model.transformer(input_ids=inputs).last_hidden_state  # B T H
         wanted = labels != IGNORED
         # The output layer is a third of the work, so it runs only where there is something to predict. Padding comes
         # after a text, where attention to the left never sees it.
         logits = model.lm_head(hidden[wanted])  # N V
-        total = torch.nn.functional.cross_entropy(logits, labels[wanted], reduction="sum")
-        return Loss(total, int(wanted.sum()))
+        return torch.nn.functional.cross_entropy(logits, labels[wanted], reduction="sum")
 
     return loss
+
+
+def predictions(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """How many tokens are predicted for texts of these lengths: all, and the end."""
+    return lengths + 1
 
 
 def pairs(batch: TextBatch, fewest: int, most: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -324,8 +309,8 @@ class Autoregressive(LeftToRight):
 
 def opened(folder: str | Path, device: str | None, system: str) -> dict[str, Any]:
     """A trained model as the arguments of `LeftToRight`, for a system that writes with it."""
-    checkpoint = open_checkpoint(SYSTEM, folder)
-    sizes = from_names(Sizes, checkpoint.config["sizes"])
+    checkpoint = open_checkpoint(SYSTEM, folder, Sizes)
+    sizes = checkpoint.sizes
     model = GPT2LMHeadModel(configuration(sizes, checkpoint.vocabulary))  # type: ignore[no-untyped-call]
     checkpoint.load_into(model)
     model.to(device=torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu")))  # type: ignore[call-arg]

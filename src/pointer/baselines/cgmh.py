@@ -39,22 +39,14 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from pointer.baselines.fitting import (
-    FittingData,
-    FittingSettings,
-    Loss,
-    TextBatch,
-    Trainee,
-    fit,
-    from_names,
-    open_checkpoint,
-    padded,
-)
+from pointer.baselines.checkpoint import open_checkpoint
 from pointer.baselines.results import accepted, generation, parsed_in_batches
+from pointer.baselines.training import TextBatch, Trainee, padded
 from pointer.decoding.constraints import FRAME, INSERTED, Tokens, first_stage
 from pointer.decoding.generator import Constraints, Generation
 from pointer.errors import CheckpointError, ConstraintError, UsageError
-from pointer.training import Outcome
+from pointer.training.data import TrainingData
+from pointer.training.settings import BaselineSettings
 from pointer.vocabulary import Vocabulary
 
 SYSTEM = "cgmh"
@@ -115,37 +107,29 @@ class BothWays(nn.Module):
         self.backwards = LanguageModel(vocabulary_size, sizes)
 
 
-def objective(model: BothWays, batch: TextBatch) -> Loss:
-    """The losses of both models added up, over the predictions of both: the mean is one of losses per token."""
+def objective(model: BothWays, batch: TextBatch) -> torch.Tensor:
+    """The losses of both models added up."""
     begin, end = (np.array([batch.vocabulary.id(token)]) for token in ("[CLS]", "[SEP]"))
     framed = [np.concatenate([begin, ids, end]) for ids in batch.sequences()]
     sizes = torch.tensor([len(ids) for ids in framed], device=batch.device)
     real = torch.arange(int(sizes.max()), device=batch.device) < sizes[:, None]  # B T
     total = model.forwards.loss(padded(framed, 0, batch.device), real)
-    total = total + model.backwards.loss(padded([ids[::-1] for ids in framed], 0, batch.device), real)
-    return Loss(total, 2 * int((sizes - 1).sum()))
+    return total + model.backwards.loss(padded([ids[::-1] for ids in framed], 0, batch.device), real)
 
 
-def train(
-    data: str | Path,
-    out: str | Path,
-    settings: FittingSettings,
-    *,
-    validation: str | Path | None = None,
-    about: str = "",
-    show: bool = True,
-    **sizes: Any,
-) -> Outcome:
-    """Train on prepared data into the folder `out`; `sizes` are the fields of `Sizes`."""
-    chosen = from_names(Sizes, sizes)
-    texts = FittingData.open(data, validation, settings)
+def predictions(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """How many tokens both models predict for texts of these lengths: the mean loss is one of losses per token."""
+    return 2 * (lengths + 1)
+
+
+def trainee(texts: TrainingData, settings: BaselineSettings, chosen: Sizes) -> Trainee[BothWays]:
+    """What is trained on some texts."""
     size = len(texts.vocabulary)
     described = (
         "Two LSTM language models, forwards and backwards, for Metropolis-Hastings sampling with locked keywords; "
         "the paper's have 300 hidden units and 50,000 words."
     )
-    trainee = Trainee(SYSTEM, asdict(chosen), lambda: BothWays(size, chosen), objective, described)
-    return fit(trainee, texts, out, settings, about, show)
+    return Trainee(SYSTEM, asdict(chosen), lambda: BothWays(size, chosen), objective, predictions, described)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -520,9 +504,9 @@ def _random(seed: int, constraints: tuple[str, ...]) -> np.random.Generator:
 
 def load(folder: str | Path, device: str | None = None, iterations: int = 500, candidates: int = 50) -> CGMH:
     """Open what `train` wrote."""
-    checkpoint = open_checkpoint(SYSTEM, folder)
+    checkpoint = open_checkpoint(SYSTEM, folder, Sizes)
     vocabulary = checkpoint.vocabulary
-    model = BothWays(len(vocabulary), from_names(Sizes, checkpoint.config["sizes"]))
+    model = BothWays(len(vocabulary), checkpoint.sizes)
     checkpoint.load_into(model)
     model.to(torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))).eval()
     begin, end = vocabulary.id("[CLS]"), vocabulary.id("[SEP]")

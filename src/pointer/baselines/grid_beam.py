@@ -24,13 +24,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from pointer.baselines.autoregressive import SYSTEM, LeftToRight, NextLogProbabilities, opened
+from pointer.baselines.autoregressive import LeftToRight, NextLogProbabilities, opened
 from pointer.baselines.results import accepted, generation, parsed_in_batches
 from pointer.decoding.constraints import INSERTED, Tokens
 from pointer.decoding.generator import Constraints, Generation
-from pointer.decoding.next_token import Prefix
 from pointer.decoding.options import Options
 from pointer.errors import CheckpointError, ConstraintError, UsageError
+from pointer.next_token import Prefix
 
 FLOOR = -1e5
 """The log-probability of a constraint or an end that the model calls impossible; they come all the same."""
@@ -360,11 +360,3 @@ def _groups(widths: Sequence[int]) -> Iterator[tuple[int, int]]:
 def load(folder: str | Path, device: str | None = None, ordered: bool = True) -> GridBeam:
     """Search with a trained model of the system `autoregressive`."""
     return GridBeam(**opened(folder, device, "grid-beam"), ordered=ordered)
-
-
-def train(*_: Any, **__: Any) -> None:
-    """There is nothing of its own to train."""
-    raise UsageError(
-        f"system: expected one that is trained, found grid-beam, which searches with the model of {SYSTEM}.",
-        f"Train that: --system {SYSTEM}; then open its folder with --system grid-beam.",
-    )

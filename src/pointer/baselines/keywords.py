@@ -6,8 +6,7 @@ from typing import Any
 
 from pointer.baselines.results import accepted, parsed_in_batches
 from pointer.decoding.generator import Constraints, Generation
-from pointer.errors import UsageError
-from pointer.picture import Token
+from pointer.stage import Token
 
 
 class Keywords:
@@ -34,8 +33,3 @@ def _joined(constraints: tuple[str, ...]) -> Generation:
 def load(folder: str | Path | None = None, device: str | None = None) -> Keywords:
     """The floor; there is nothing to open."""
     return Keywords()
-
-
-def train(*_: Any, **__: Any) -> None:
-    """There is nothing to train."""
-    raise UsageError("system: expected one that is trained, found keywords.", "Use it as it is: --system keywords.")

@@ -27,26 +27,18 @@ import torch
 from torch import nn
 
 from pointer.baselines.autoregressive import ATTEMPTS, NextLogProbabilities
-from pointer.baselines.fitting import (
-    FittingData,
-    FittingSettings,
-    Loss,
-    TextBatch,
-    Trainee,
-    fit,
-    from_names,
-    open_checkpoint,
-    padded,
-)
+from pointer.baselines.checkpoint import open_checkpoint
 from pointer.baselines.results import accepted, generation, parsed_in_batches
+from pointer.baselines.training import TextBatch, Trainee, padded
 from pointer.decoding.constraints import FRAME, INSERTED, Locks, Tokens, first_stage, open_gaps
 from pointer.decoding.generator import Constraints, Generation
-from pointer.decoding.next_token import Prefix
 from pointer.decoding.options import Options
-from pointer.decoding.schedule import LARGEST_LOGIT
 from pointer.decoding.search import sampled
 from pointer.errors import CheckpointError, ConstraintError, UsageError
-from pointer.training import Outcome
+from pointer.model import LARGEST_LOGIT
+from pointer.next_token import Prefix
+from pointer.training.data import TrainingData
+from pointer.training.settings import BaselineSettings
 from pointer.vocabulary import Vocabulary
 
 SYSTEM = "nmstg"
@@ -179,7 +171,7 @@ def roll_in(model: Policy, texts: Texts, start: int, end: int, annealing: float,
     return Trees(spans[:, :size], chosen, is_node)
 
 
-def objective(model: Policy, batch: TextBatch) -> Loss:
+def objective(model: Policy, batch: TextBatch) -> torch.Tensor:
     """The divergence of the policy from the oracle at every node.
 
     Added up over a tree it bounds `-log P(text)` from above, whatever the annealing is. The bound loosens as the oracle
@@ -198,7 +190,13 @@ def objective(model: Policy, batch: TextBatch) -> Loss:
     words = logits.gather(1, texts.ids[rows]) - everything[:, None]  # M N
     wanted = oracle(trees.spans[trees.is_node], texts.continues[rows], words.detach(), annealing)
     ends = (everything - logits[:, end])[trees.chosen[trees.is_node] == NONE]
-    return Loss(ends.sum() - (wanted * words).sum() - torch.special.entr(wanted).sum(), len(rows))
+    divergence: torch.Tensor = ends.sum() - (wanted * words).sum() - torch.special.entr(wanted).sum()
+    return divergence
+
+
+def predictions(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """How many nodes the trees of texts of these lengths have."""
+    return 2 * lengths + 1
 
 
 def oracle_texts(batch: TextBatch) -> Texts:
@@ -210,27 +208,21 @@ def oracle_texts(batch: TextBatch) -> Texts:
     return Texts(ids, lengths, continues)
 
 
-def train(
-    data: str | Path,
-    out: str | Path,
-    settings: FittingSettings,
-    *,
-    validation: str | Path | None = None,
-    about: str = "",
-    show: bool = True,
-    **sizes: Any,
-) -> Outcome:
-    """Train on prepared data into the folder `out`; `sizes` are the fields of `Sizes`."""
-    chosen = from_names(Sizes, sizes)
-    texts = FittingData.open(data, validation, settings)
+def trainee(texts: TrainingData, settings: BaselineSettings, chosen: Sizes) -> Trainee[Policy]:
+    """What is trained on some texts."""
     described = (
         "An LSTM that writes a text as a binary tree in level-order, trained with the annealed oracle; the paper's "
         "has 1024 hidden units. The validation loss is a bound of the likelihood, with the oracle of that moment."
     )
-    trainee = Trainee(
-        SYSTEM, asdict(chosen), lambda: Policy(chosen, len(texts.vocabulary)), objective, described, annealed=True
+    return Trainee(
+        SYSTEM,
+        asdict(chosen),
+        lambda: Policy(chosen, len(texts.vocabulary)),
+        objective,
+        predictions,
+        described,
+        is_annealed=True,
     )
-    return fit(trainee, texts, out, settings, about, show)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -490,8 +482,8 @@ class NonMonotonic:
 
 def load(folder: str | Path, device: str | None = None) -> NonMonotonic:
     """Open what `train` wrote."""
-    checkpoint = open_checkpoint(SYSTEM, folder)
-    model = Policy(from_names(Sizes, checkpoint.config["sizes"]), len(checkpoint.vocabulary))
+    checkpoint = open_checkpoint(SYSTEM, folder, Sizes)
+    model = Policy(checkpoint.sizes, len(checkpoint.vocabulary))
     checkpoint.load_into(model)
     model.to(torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))).eval()
     return NonMonotonic(

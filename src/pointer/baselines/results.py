@@ -10,7 +10,7 @@ from pointer.decoding.generator import Constraints, Generation
 from pointer.decoding.options import Options
 from pointer.decoding.search import Text
 from pointer.errors import UsageError
-from pointer.picture import Token
+from pointer.stage import Token
 from pointer.vocabulary import Vocabulary
 from pointer.writing import constraint_spans, write
 

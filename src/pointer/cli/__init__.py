@@ -17,7 +17,7 @@ from pointer.cli.generate import generate
 from pointer.cli.judge import app as judge
 from pointer.cli.prepare import explain, keywords, prepare, vocabulary
 from pointer.cli.serve import serve
-from pointer.cli.train import calibrate, convert, info, train
+from pointer.cli.train import convert, info, train
 from pointer.errors import PointerError, UsageError
 
 app = typer.Typer(
@@ -35,7 +35,6 @@ for command in (
     keywords,
     vocabulary,
     train,
-    calibrate,
     convert,
     fetch,
     generate,

@@ -3,13 +3,14 @@
 import json
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pointer.cli.shared import Json, Seed, bar, show_table
-from pointer.errors import UsageError
+from pointer.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from pointer.evaluation.outputs import System
@@ -22,7 +23,7 @@ ConstraintFile = Annotated[
 Separator = Annotated[str, typer.Option(help="What stands between constraints in one line.")]
 Raw = Annotated[bool, typer.Option("--raw", help="Take lines as they are: keep case, split at blanks only.")]
 LanguageModel = Annotated[
-    str, typer.Option(help="Judge of perplexity: embedded, none, kenlm:FILE, or a causal model (folder or Hub id).")
+    str, typer.Option(help="Scorer of perplexity: embedded, none, kenlm:FILE, or a causal model (folder or Hub id).")
 ]
 Bootstrap = Annotated[int, typer.Option(help="Bootstrap samples; 0 for no intervals.")]
 Markdown = Annotated[bool, typer.Option("--markdown", help="Print markdown, with signatures.")]
@@ -97,14 +98,14 @@ def _measure(
 ) -> "tuple[Report, list[System]]":
     from pointer.evaluation.metrics import Evaluator
     from pointer.evaluation.outputs import read_texts
-    from pointer.evaluation.perplexity import open_judge
+    from pointer.evaluation.perplexity import open_scorer
     from pointer.evaluation.report import Report
 
     expected = read_texts(references)
     systems = [_system(output, references, expected, constraints, separator) for output in outputs]
     with bar() as progress:
-        judge = None if lm == "none" else open_judge(lm)
-        evaluator = Evaluator(expected, raw, judge, bootstrap, seed, progress)
+        scorer = None if lm == "none" else open_scorer(lm)
+        evaluator = Evaluator(expected, raw, scorer, bootstrap, seed, progress)
         found = []
         for done, system in enumerate(systems):
             progress("measuring", done, len(systems) + 1)
@@ -116,9 +117,7 @@ def _measure(
 def _system(
     output: str, references: str, expected: tuple[str, ...], constraints: str | None, separator: str
 ) -> "System":
-    from dataclasses import replace
-
-    from pointer.evaluation.outputs import check_aligned, named_file, read_constraints, read_system
+    from pointer.evaluation.outputs import check_aligned, named_file, read_system
 
     name, path = named_file(output)
     system = read_system(path, name)
@@ -128,6 +127,20 @@ def _system(
         check_aligned(path, system.texts, constraints, asked)
         system = replace(system, constraints=asked)
     return system
+
+
+def read_constraints(path: str, separator: str = ";") -> tuple[tuple[str, ...], ...]:
+    """The constraints of every text, a list a line as `pointer generate -f` reads them."""
+    from pointer.decoding.bulk import read_lists
+    from pointer.prepare.corpus import Skipped
+
+    found = []
+    for number, asked in enumerate(read_lists(path, separator), 1):
+        if isinstance(asked, Skipped) or asked.line != number:
+            reason = asked.reason if isinstance(asked, Skipped) else "expected constraints, found an empty line"
+            raise DataError(f"{path}, line {number}: {reason}.", "Every text needs its constraints.")
+        found.append(asked.constraints)
+    return tuple(found)
 
 
 def _write(

@@ -3,12 +3,16 @@
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pointer.cli.shared import Json, Reporter, Seed, Setting, System, bar, draw_stages
+from pointer.checkpoint import embedded_folder, writer_folder
+from pointer.cli.options import with_options
+from pointer.cli.shared import Json, Reporter, Setting, System, bar, draw_stages
+from pointer.decoding.options import CHOICES, DTYPES, RANGES, Options
 from pointer.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,6 +21,7 @@ if TYPE_CHECKING:
     from pointer.prepare.corpus import Skipped
 
 
+@with_options("options", Options, RANGES, CHOICES, n="-n", banned="--ban")
 def generate(
     constraints: Annotated[
         list[str] | None,
@@ -28,26 +33,8 @@ def generate(
     file: Annotated[str | None, typer.Option("-f", "--file", help="A list of constraints a line; - is stdin.")] = None,
     out: Annotated[Path | None, typer.Option("-o", "--out", help="Write jsonl here; goes on where it stopped.")] = None,
     separator: Annotated[str, typer.Option(help="What stands between constraints in one string.")] = ";",
-    decoding: Annotated[str, typer.Option(help="greedy, sample or beam.")] = "greedy",
-    preset: Annotated[str, typer.Option(help="default, plain, paper or released.")] = "default",
-    n: Annotated[int, typer.Option("-n", help="Texts for each list (sample, beam).")] = 1,
-    seed: Seed = 0,
-    temperature: Annotated[float, typer.Option(help="Of sampling.")] = 1.0,
-    top_k: Annotated[int, typer.Option(help="Of sampling; 0 for all.")] = 0,
-    top_p: Annotated[float, typer.Option(help="Of sampling.")] = 1.0,
-    width: Annotated[int, typer.Option(help="Of beam search.")] = 4,
-    blocks: Annotated[int | None, typer.Option(help="Rounds that fill a stage; 0 for one gap at a time.")] = None,
-    revisions: Annotated[int | None, typer.Option(help="How often a finished text is thought over.")] = None,
-    length: Annotated[int | None, typer.Option(help="About how many words.")] = None,
-    noi_offset: Annotated[float, typer.Option(help="Above 0 shorter, below 0 longer.")] = 0.0,
-    repetition_penalty: Annotated[float | None, typer.Option(help="Against words that are already there.")] = None,
-    max_stages: Annotated[int, typer.Option(help="Stages after which to stop.")] = 12,
-    max_length: Annotated[int, typer.Option(help="Tokens at which the text stops growing.")] = 128,
-    lock_start: Annotated[bool, typer.Option("--lock-start", help="Nothing before the first constraint.")] = False,
-    lock_end: Annotated[bool, typer.Option("--lock-end", help="Nothing after the last constraint.")] = False,
-    ban: Annotated[list[str] | None, typer.Option(help="A word that must not be inserted; may be repeated.")] = None,
-    best_of: Annotated[int, typer.Option(help="Drafts to write; those that read best are given.")] = 1,
-    style: Annotated[str | None, typer.Option(help="Of the model writer: everyday, reviews, news, wiki.")] = None,
+    *,
+    options: Options,
     batch_size: Annotated[int, typer.Option(help="Lists that are decoded together.")] = 64,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, ...; the best there is if left out.")] = None,
     dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
@@ -59,14 +46,10 @@ def generate(
     as_json: Json = False,
 ) -> None:
     """Write a text around words and phrases: all of them come back, in order."""
-    from pointer.decoding.options import Options
-
     if bool(constraints) == (file is not None):
         raise UsageError("Expected constraints or --file, found both or neither.", "Give one of them.")
-    options = Options(
-        decoding, preset, n, seed, temperature, top_k, top_p, width, blocks, revisions, max_stages, max_length, length,
-        noi_offset, repetition_penalty, lock_start, lock_end, tuple(word.lower() for word in ban or ()), best_of, style,
-    )  # fmt: skip
+    options = replace(options, banned=tuple(word.lower() for word in options.banned))
+    _check(file, system, model, dtype, setting or [])
     from pointer.decoding.bulk import Asked, ResultFile, generate_lines, read_lists, records
 
     asked = _asked(constraints or [], separator) if constraints else read_lists(str(file), separator)
@@ -96,30 +79,45 @@ def generate(
         raise typer.Exit(1)
 
 
+def _check(file: str | None, system: str, model: str | None, dtype: str, setting: list[str]) -> None:
+    """Refuse what cannot be before PyTorch is imported, which takes seconds."""
+    if file is not None:
+        from pointer.prepare.corpus import Corpus
+
+        Corpus((file,))
+    allowed = DTYPES if system == "pointer" else DTYPES[:1]
+    if dtype not in allowed:
+        raise UsageError(f'dtype: expected {", ".join(allowed)}, found "{dtype}".', f"{system} has no other.")
+    if system != "pointer":
+        from pointer.baselines import check_system, read_settings
+
+        read_settings(setting)
+        check_system(system, model)
+    elif setting:
+        raise UsageError("setting: expected with a --system of its own, found without.", "Leave it out.")
+    elif model is not None:
+        writer_folder(model)
+
+
 def _open(
     system: str, model: str | None, device: str | None, dtype: str, threads: int | None, setting: list[str]
 ) -> "Generator":
-    if system != "pointer":
-        import torch
+    if system == "pointer":
+        from pointer.decoding.generator import Pointer
 
-        from pointer.baselines import open_system, read_settings
+        return Pointer.from_pretrained(model or _default_model(), device, dtype, threads)
+    import torch
 
-        if dtype != "float32":
-            raise UsageError(f"dtype: expected float32, all that {system} can do, found {dtype}.", "Leave it out.")
-        if threads is not None:
-            torch.set_num_threads(threads)
-        return open_system(system, model, device, **read_settings(setting))
-    from pointer.decoding.generator import Pointer
+    from pointer.baselines import open_system, read_settings
 
-    if setting:
-        raise UsageError("setting: expected with a --system of its own, found without.", "Leave it out.")
-    return Pointer.from_pretrained(model or _default_model(), device, dtype, threads)
+    if threads is not None:
+        torch.set_num_threads(threads)
+    return open_system(system, model, device, **read_settings(setting))
 
 
 def _default_model() -> str:
     """The best model that can be opened here."""
     from pointer.base import has_base
-    from pointer.vocabulary import embedded_folder
 
     if embedded_folder("writer") is not None and has_base():
         return "writer"

@@ -29,7 +29,7 @@ def serve(
         int | None, typer.Option(min=1, help="CPU threads of a process; all cores are shared out.")
     ] = None,
 ) -> None:
-    """Answer over HTTP: a page for people, an API for programs, docs at /docs. Ctrl-C ends it."""
+    """Answer over HTTP: a page for people, an API for programs, its description at /openapi.json. Ctrl-C ends it."""
     from pointer.serving.keys import read_keys
 
     keys = read_keys(api_key_file) if api_key_file else ()

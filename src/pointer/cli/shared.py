@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pointer.evaluation.table import Table
-    from pointer.picture import Token
     from pointer.prepare.corpus import Skipped
     from pointer.prepare.shards import Progress
+    from pointer.stage import Token
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Importance = Annotated[

@@ -19,13 +19,15 @@ import torch
 
 from pointer.decoding.constraints import INSERTED
 from pointer.decoding.engine import Loop
-from pointer.decoding.next_token import NextToken, Prefix
 from pointer.decoding.options import Options
+from pointer.decoding.presets import Guidance
 from pointer.decoding.search import sampled
+from pointer.english import SENTENCE_ENDS
 from pointer.errors import CheckpointError, ConstraintError
 from pointer.language import SEVERAL_SENTENCES, Language
-from pointer.picture import Token
+from pointer.next_token import NextToken, Prefix
 from pointer.prepare.yake import stop_words
+from pointer.stage import Token
 
 NEVER = -1e6
 """The score of what may not come next: below any log-probability."""
@@ -33,13 +35,10 @@ FORBIDDEN = 0.75 * NEVER
 """Where the scores of what may not come next end: log-probabilities are at least half of NEVER."""
 CANDIDATES = 256
 """Tokens that a sample is drawn from: the likeliest. The others are noise, and sorting them takes time."""
-UNFINISHED = 3.0
-"""What it costs to end the only sentence of a text while constraints are still to come."""
-FORM_SHARE = -1.5
-"""Added to the log-probability of the other forms of a constraint, before it counts as the constraint's own."""
-LONG_GAP, URGENCY = 10, 0.3
-"""In a gap that has more tokens than so many, the next constraint gets likelier by so much with each."""
-_CLOSING = frozenset('.,!?;:)]}"\u201d%\u2026')
+LONG_GAP = 10
+"""In a gap that has more tokens than so many, the next constraint gets likelier with each."""
+GUIDANCE = Guidance()
+_CLOSING = frozenset('.,!?;:)]}"\u201d\u2026')
 """Marks that may touch the end of a constraint: none of them makes it another word."""
 
 
@@ -81,9 +80,6 @@ class Draft:
     def score(self) -> float:
         """The log-likelihood of a decision, on average."""
         return self.likelihood / max(1, self.decisions)
-
-    is_revised = False
-    """A text that grows from left to right is not thought over."""
 
     @cached_property
     def is_spaced(self) -> bool:
@@ -171,7 +167,7 @@ class CausalEngine(Loop[Draft]):
         noi_offset: float,
         longest: int,
         name: str,
-        rules: "Rules | None" = None,
+        rules: "Rules",
     ) -> None:
         self.next_token = next_token
         self.language = language
@@ -181,7 +177,8 @@ class CausalEngine(Loop[Draft]):
         """Added to the log-probability of `[NOI]`: of the next constraint, and of the end."""
         self.longest = longest
         self.name = name
-        self.rules = rules or Rules(language, options.banned)
+        self.rules = rules
+        self.guidance = rules.guidance
         self._spelt: dict[str, Prefix] = {}
 
     def start(self, constraints: tuple[str, ...], number: int = 0) -> Draft:
@@ -247,15 +244,18 @@ class CausalEngine(Loop[Draft]):
 
     def _weigh_copy(self, scores: torch.Tensor, own: torch.Tensor, draft: Draft, copies: list[int]) -> None:
         """Score the next constraint, `[NOI]` of the gap that is open."""
-        # A model that would say another form of the word wants the word: the decoder knows which form it must have.
-        forms = self.rules.forms(draft.constraints[draft.copied], draft)
-        scores[forms] = scores[copies] = NEVER
+        scores[copies] = NEVER
         best = copies[int(own[copies].argmax())]
-        others = list({*forms} - {*copies})
-        wanted = torch.logaddexp(own[copies].logsumexp(0), own[others].logsumexp(0) + FORM_SHARE)
-        scores[best] = wanted + self.noi_offset + URGENCY * max(0, draft.gap - LONG_GAP)
+        wanted = own[copies].logsumexp(0)
+        if self.guidance.forms is not None:
+            # A model that would say another form of the word wants the word: the decoder knows which form it must have.
+            forms = self.rules.forms(draft.constraints[draft.copied], draft)
+            scores[forms] = NEVER
+            others = list({*forms} - {*copies})
+            wanted = torch.logaddexp(wanted, own[others].logsumexp(0) + self.guidance.forms)
+        scores[best] = wanted + self.noi_offset + self.guidance.urgency * max(0, draft.gap - LONG_GAP)
         if self.style not in SEVERAL_SENTENCES:
-            scores[self.rules.sentence_ends] -= UNFINISHED
+            scores[self.rules.sentence_ends] -= self.guidance.unfinished
 
     def _copies(self, draft: Draft) -> dict[int, Piece]:
         """The tokens that stand for the next constraint, in the capitals that it may have."""
@@ -311,10 +311,20 @@ class CausalEngine(Loop[Draft]):
         if copy is not None:
             return self._limited(self._with_constraint(draft, copy))
         if token == self.language.end:
-            return replace(draft, stopped="converged")
+            return replace(self._closed(draft), stopped="converged")
+        return self._limited(self._with_token(draft, token))
+
+    def _with_token(self, draft: Draft, token: int) -> Draft:
         piece = Piece(self.language.writes[token])
-        grown = replace(draft, read=(*draft.read, token), size=draft.size + 1, pieces=(*draft.pieces, piece))
-        return self._limited(grown)
+        return replace(draft, read=(*draft.read, token), size=draft.size + 1, pieces=(*draft.pieces, piece))
+
+    def _closed(self, draft: Draft) -> Draft:
+        """The text with a full stop, if it would end without a mark and there is room."""
+        marks = self.rules.by_text.get(".", [])
+        is_whole = draft.text()[0].rstrip("\"'\u201d\u2019)").endswith(tuple(SENTENCE_ENDS))
+        if is_whole or not marks or not self.guidance.full_stop or self._room(draft) < 1:
+            return draft
+        return self._with_token(draft, marks[0])
 
     def _with_constraint(self, draft: Draft, piece: Piece) -> Draft:
         spelt = self.spelt(piece.text)
@@ -385,9 +395,10 @@ class Rules:
 
     FREE, START, SPACED, GLUED, TOUCHED = range(5)
 
-    def __init__(self, language: Language, banned: Sequence[str]) -> None:
+    def __init__(self, language: Language, banned: Sequence[str] = (), guidance: Guidance = GUIDANCE) -> None:
         self.language = language
         self.banned = banned
+        self.guidance = guidance
         kinds, writes = language.kinds, language.writes
         anything = kinds.starts | kinds.continues | kinds.marks
         closing = kinds.marks & np.array([bool(w) and all(c in _CLOSING for c in w) for w in writes])
@@ -436,14 +447,17 @@ class Rules:
     def refused(self, draft: Draft) -> list[int]:
         """Tokens that would repeat a word or three tokens, say a constraint before its turn, or say a banned word."""
         word, before = draft.last_words
-        found = list(self.by_text.get(f" {word}", [])) if word else []
-        found += draft.repeating
-        for later in draft.constraints[draft.copied + 1 :]:
-            found += self.forms(later, draft) if later.lower() not in stop_words() else []
+        found: list[int] = []
+        if self.guidance.no_repeat:
+            found += self.by_text.get(f" {word}", []) if word else []
+            found += draft.repeating
+        if self.guidance.turns:
+            for later in draft.constraints[draft.copied + 1 :]:
+                found += self.forms(later, draft) if later.lower() not in stop_words() else []
         for banned in self.banned:
             found += self.by_text.get(f" {banned.lower()}", [])
         begun = word.lstrip("'\u2019")
-        for whole in (*self.banned, before):  # in pieces
+        for whole in (*self.banned, *([before] if self.guidance.no_repeat else [])):  # in pieces
             if draft.tail is None and whole.lower().startswith(begun):
                 found += self.by_text.get(whole.lower()[len(begun) :], [])
         return found

@@ -53,10 +53,6 @@ class Tokens:
         new = np.insert(np.zeros(len(self), bool), places + 1, True)
         return Tokens(np.insert(self.ids, places + 1, tokens), np.insert(self.owner, places + 1, INSERTED)), new
 
-    def without(self, places: npt.NDArray[np.int64]) -> "Tokens":
-        """The sequence without the tokens at these places."""
-        return Tokens(np.delete(self.ids, places), np.delete(self.owner, places))
-
 
 def first_stage(constraints: Sequence[str], vocabulary: Vocabulary, end: str) -> Tokens:
     """X^0: the pieces of the constraints in order; what cannot be spelt stands as `[UNK]`.

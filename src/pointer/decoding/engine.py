@@ -1,8 +1,7 @@
 """The stage loop: many texts grow together, each until it is done; converged ones leave the batch.
 
 For any weights and any logits: a stage is a subsequence of the next, constraints stay whole and in order, no special
-token is ever inserted, decoding ends, and a text does not depend on what else is in its batch. A text that has grown
-may be revised: words that the model inserted are replaced, in all stages, and then it may grow on.
+token is ever inserted, decoding ends, and a text does not depend on what else is in its batch.
 """
 
 import hashlib
@@ -16,14 +15,14 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from pointer.decoding import revision
 from pointer.decoding.constraints import FRAME, INSERTED, Tokens, first_stage
 from pointer.decoding.options import Options
-from pointer.decoding.revision import Stage
-from pointer.decoding.schedule import Schedule
+from pointer.decoding.rules import Rules
+from pointer.decoding.scores import Scores
 from pointer.decoding.search import Filling, Predict, Text, fill
+from pointer.english import SENTENCE_ENDS
 from pointer.errors import ConstraintError
-from pointer.picture import Token
+from pointer.stage import Stage, Token
 from pointer.vocabulary import Vocabulary
 from pointer.writing import Unit
 
@@ -39,13 +38,6 @@ class Growth:
     """The model's own log-probability of every decision so far, `[NOI]` included."""
     stopped: str = ""
     """`converged`, `max_stages` or `max_length` once it is done."""
-    turns: int | None = None
-    """The turns of its revision so far; None before it has begun."""
-
-    @property
-    def is_revised(self) -> bool:
-        """Has its revision begun?"""
-        return self.turns is not None
 
     @property
     def score(self) -> float:
@@ -107,11 +99,12 @@ class Engine(Loop[Growth]):
     """Runs the stage loop for one model."""
 
     def __init__(
-        self, predict: Predict, schedule: Schedule, options: Options, end: str, longest: int, name: str
+        self, predict: Predict, scores: Scores, rules: Rules, options: Options, end: str, longest: int, name: str
     ) -> None:
         self.predict = predict
-        self.schedule = schedule
-        self.vocabulary = schedule.vocabulary
+        self.scores = scores
+        self.rules = rules
+        self.vocabulary = scores.vocabulary
         self.options = replace(options, max_length=min(longest, options.max_length))
         self.end = end
         self.name = name
@@ -131,11 +124,11 @@ class Engine(Loop[Growth]):
     def advance(self, pools: Sequence[list[Growth]]) -> list[list[Growth]]:
         """The candidates of every text one stage later."""
         live = [(i, growth) for i, pool in enumerate(pools) for growth in pool if not growth.stopped]
-        texts = [self._asked_about(growth) for _, growth in live]
-        fillings = fill(self.predict, texts, self.schedule, self.options, self.name)
+        texts = [growth.text for _, growth in live]
+        fillings = fill(self.predict, texts, self.scores, self.rules, self.options, self.name)
         grown: list[list[Growth]] = [[g for g in pool if g.stopped] for pool in pools]
-        for (i, growth), text, ways in zip(live, texts, fillings, strict=True):
-            grown[i] += [self._after(growth, text, way) for way in ways[: self._kept]]
+        for (i, growth), ways in zip(live, fillings, strict=True):
+            grown[i] += [self._after(growth, way) for way in ways[: self._kept]]
         return [_best(pool, self._kept) for pool in grown]
 
     @cached_property
@@ -148,29 +141,17 @@ class Engine(Loop[Growth]):
         """How many candidates a text carries from stage to stage: the paper's beam search keeps one."""
         return self.options.n if self.options.decoding == "beam" else 1
 
-    @property
-    def _turns(self) -> int:
-        """How many turns the revision of a text has."""
-        return (self.options.revisions or 0) * revision.GROUPS
-
-    def _asked_about(self, growth: Growth) -> Text:
-        """The text as the model is to see it next: as it is, or with words taken out while it is revised."""
-        if growth.turns is None or growth.turns == self._turns:
-            return growth.text
-        return revision.take_out(growth.text, growth.turns, self.vocabulary)
-
-    def _after(self, growth: Growth, asked_about: Text, way: Filling) -> Growth:
-        if asked_about.taken is not None:
-            return self._revised(growth, asked_about, way)
-        if not way.tokens and growth.turns is None and self._turns:
-            return replace(growth, turns=0)  # its gaps will be asked again when it has been revised
+    def _after(self, growth: Growth, way: Filling) -> Growth:
+        if not way.tokens and (gap := self._end_without_mark(growth.text.tokens)) is not None:
+            way = replace(way, tokens={gap: self.vocabulary.id(".")}, own={gap: 0.0})
         return self._grown(growth, way)
 
-    def _revised(self, growth: Growth, asked_about: Text, way: Filling) -> Growth:
-        assert growth.turns is not None
-        text = revision.put_back(growth.text, asked_about, way.tokens)
-        stages = revision.retold(growth.stages, text, self.vocabulary)
-        return replace(growth, text=text, stages=stages, turns=growth.turns + 1)
+    def _end_without_mark(self, tokens: Tokens) -> int | None:
+        """The last gap, if a full stop is missing there."""
+        if not self.scores.preset.full_stop or self.options.lock_end or "." in self.options.banned:
+            return None
+        last = int(np.flatnonzero(tokens.ids != self.vocabulary.id("[SEP]"))[-1])
+        return None if self.vocabulary.tokens[tokens.ids[last]] in SENTENCE_ENDS else last
 
     def _limit(self, text: Text) -> str:
         if len(text.tokens) >= self.options.max_length:
@@ -182,7 +163,7 @@ class Engine(Loop[Growth]):
         if not way.tokens:
             return self._converged(growth)
         room = self.options.max_length - len(growth.text.tokens)
-        # Where not everything fits, the insertions that were decided first are made (in a block the surest gap decides
+        # Where not everything fits, the insertions that were decided first are made (in a round the surest gap decides
         # first), and the text stops growing. Any other choice might bring words together that the rules keep apart.
         decided = list(way.tokens)
         growth = replace(growth, likelihood=growth.likelihood - sum(way.own[gap] for gap in decided[room:]))

@@ -3,15 +3,18 @@
 from dataclasses import dataclass, fields
 from typing import Any
 
-from pointer.decoding.schedule import PRESETS
+from pointer.decoding.presets import PRESETS
 from pointer.errors import UsageError
+from pointer.fields import check_fields
 
+DTYPES = ("float32", "bfloat16", "float16")
+"""What the weights of a model may be held in."""
 CHOICES = {"decoding": ("greedy", "sample", "beam"), "preset": (*PRESETS, "released")}
 RANGES: dict[str, tuple[float, float]] = {
     "n": (1, 64), "seed": (-(2**63), 2**63 - 1), "temperature": (0.01, 100), "top_k": (0, 1_000_000),
-    "top_p": (0.0001, 1), "width": (1, 64), "blocks": (0, 8), "revisions": (0, 8), "max_stages": (0, 64),
+    "top_p": (0.0001, 1), "min_p": (0, 1), "width": (1, 64), "rounds": (0, 8), "max_stages": (0, 64),
     "max_length": (3, 512), "best_of": (1, 64), "length": (1, 400), "noi_offset": (-100, 100),
-    "repetition_penalty": (0, 100),
+    "presence_penalty": (0, 100),
 }  # fmt: skip
 """What a number may be; a seed has to fit into that of PyTorch."""
 
@@ -38,14 +41,13 @@ class Options:
     """Of sampling: only the best so many candidates of a gap; 0 for all."""
     top_p: float = 1.0
     """Of sampling: only the best candidates that make up this probability."""
+    min_p: float = 0.05
+    """Of sampling: only candidates at least so likely as this share of the likeliest (Nguyen et al. 2024)."""
     width: int = 4
     """Of beam search: how many fillings of a stage are kept."""
-    blocks: int | None = None
+    rounds: int | None = None
     """Rounds in which the gaps of a stage are filled (1: all at once; 2: the surest half of the insertions, then the
     others given those; 0: one by one); left out, 2 for beam search, otherwise what the model was trained for."""
-    revisions: int | None = None
-    """How often each word of a finished text is thought over, given all others; left out, what the model was trained
-    for."""
     max_stages: int = 12
     """Stages after which decoding stops."""
     max_length: int = 128
@@ -54,8 +56,8 @@ class Options:
     """About how many words the text should have; reached roughly, by making `[NOI]` more or less likely."""
     noi_offset: float = 0.0
     """Added to the log-probability of `[NOI]`: above 0 gives shorter texts, below 0 longer ones."""
-    repetition_penalty: float | None = None
-    """Taken off the log-probability of a word that is already there; left out, that of the preset."""
+    presence_penalty: float = 0.0
+    """Taken off the log-probability of a content word that is already there."""
     lock_start: bool = False
     """Insert nothing before the first constraint."""
     lock_end: bool = False
@@ -68,18 +70,14 @@ class Options:
     """What a text is like, for models that know several styles: `everyday`, `reviews`, `news`, `wiki`."""
 
     def __post_init__(self) -> None:
-        for name, (low, high) in RANGES.items():
-            value = getattr(self, name)
-            if value is not None and not low <= value <= high:
-                raise UsageError(f"{name}: expected a number from {low} to {high}, found {value}.", f"Change {name}.")
-        for name, allowed in CHOICES.items():
-            if getattr(self, name) not in allowed:
-                raise UsageError(
-                    f'{name}: expected {", ".join(allowed)}, found "{getattr(self, name)}".', "Choose one of these."
-                )
+        check_fields(self, RANGES, CHOICES)
         for word in self.banned:
             if not word or not word.isalnum():
                 raise UsageError(f'banned: expected single words, found "{word}".', "Ban each word by itself.")
+        self._check_drafts()
+
+    def _check_drafts(self) -> None:
+        """Refuse numbers of texts that the way of decoding cannot give."""
         if self.n > 1 and self.decoding == "greedy" and self.best_of == 1:
             raise UsageError(f"n: expected 1 for greedy decoding, found {self.n}.", "Choose sample or beam.")
         if self.decoding == "beam" and self.n > self.width:

@@ -7,13 +7,13 @@ from typing import Any
 from pointer.base import has_base
 
 
-def fluency(texts: Sequence[str]) -> list[float]:
-    """How likely the base language model finds each text; nothing where it is not installed."""
+def likelihood(texts: Sequence[str]) -> list[float]:
+    """The log-probability of each text by the base language model; nothing where it is not installed."""
     if not has_base():
         return []
-    from pointer.causal import fluency
+    from pointer.causal import likelihoods
 
-    return fluency(*_base(), texts)
+    return [total for total, _ in likelihoods(*_base(), texts)]
 
 
 @cache

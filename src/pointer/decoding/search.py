@@ -1,15 +1,14 @@
 """Filling the gaps of one stage: greedy, sampling, and inner-layer beam search (paper 3.3), one algorithm.
 
-The open gaps of a text are cut into blocks. Block after block, the model is asked about every partial filling kept so
-far, and the best `width` ways to fill the block's gaps go on. All gaps in one block with width 1 is the paper's greedy
-decoding; a block for every gap, left to right, is its beam search; with two blocks the surest half of the insertions is
-made first, and the other gaps are decided given those. Gaps of one block do not know of each other, so a model that was
-trained on stages begun decodes greedily in two blocks too.
+The open gaps of a text are filled in rounds. In each, the model is asked about every partial filling kept so far, and
+the best `width` ways to fill the gaps of this round go on. All gaps in one round with width 1 is the paper's greedy
+decoding; a round for every gap, left to right, is its beam search; with two rounds the surest half of the insertions is
+made first, and the other gaps are decided given those. Gaps of one round do not know of each other, so a model that was
+trained on stages begun decodes greedily in two rounds too.
 """
 
 import hashlib
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -20,7 +19,8 @@ import torch
 
 from pointer.decoding.constraints import INSERTED, Locks, Tokens, open_gaps
 from pointer.decoding.options import Options
-from pointer.decoding.schedule import LAST_RESORT, NOTHING, Gaps, Schedule
+from pointer.decoding.rules import Insertion, Rules
+from pointer.decoding.scores import Gaps, Scores
 from pointer.vocabulary import Vocabulary
 
 Predict = Callable[[torch.Tensor, torch.Tensor | None, torch.Tensor, torch.Tensor], torch.Tensor]
@@ -28,8 +28,10 @@ Predict = Callable[[torch.Tensor, torch.Tensor | None, torch.Tensor, torch.Tenso
 
 BATCH_TOKENS = 2048
 """Positions of one forward pass; more gain nothing on a CPU."""
-SPARE = 8
-"""Candidates of a gap beyond the width of the beam, for when another gap has taken the best."""
+SPARE = 32
+"""Candidates of a gap beyond the width of the beam, for when rules refuse the best."""
+LAST_RESORT = -1e9
+"""The score of `[NOI]` where a drawn token should go in, if no rule refuses it."""
 MOST_PADDING = 0.1
 """Texts go through the model together while at most this share of the positions is padding."""
 
@@ -42,13 +44,6 @@ class Text:
     stage: int
     key: bytes
     """What its random draws depend on: seed and constraints."""
-    taken: dict[int, int] | None = None
-    """Of a finished text that is revised: the words that were taken out of it, by the gaps that they left. Only these
-    are open."""
-
-    def open_gaps(self, vocabulary: Vocabulary, locks: Locks) -> list[int]:
-        """The gaps that are to be decided, left to right."""
-        return open_gaps(self.tokens, vocabulary, locks).tolist() if self.taken is None else list(self.taken)
 
 
 @dataclass(frozen=True)
@@ -65,31 +60,27 @@ class Filling:
 
 
 def fill(
-    predict: Predict, texts: Sequence[Text], schedule: Schedule, options: Options, name: str
+    predict: Predict, texts: Sequence[Text], scores: Scores, rules: Rules, options: Options, name: str
 ) -> list[list[Filling]]:
     """The best fillings of the open gaps of every text, best first: one for greedy and sampling, `width` for a beam."""
+    search = _Search(predict, scores, rules, options, name)
     locks = Locks(options.lock_start, options.lock_end)
-    left = [text.open_gaps(schedule.vocabulary, locks) for text in texts]
+    left: list[list[int]] = [open_gaps(text.tokens, scores.vocabulary, locks).tolist() for text in texts]
     beams: list[list[Filling]] = [[Filling()] for _ in texts]
-    one_by_one = options.blocks == 0
-    rounds = max(map(len, left), default=0) if one_by_one else options.blocks or 1
+    one_by_one = options.rounds == 0
+    rounds = max(map(len, left), default=0) if one_by_one else options.rounds or 1
     for turn in range(rounds):
         asked = [i for i, gaps in enumerate(left) if gaps]
         partial = [_Partial(texts[i], beam, left[i][: 1 if one_by_one else None]) for i in asked for beam in beams[i]]
-        answers = _ask(predict, partial, schedule, options, name)
+        answers = search.ask(partial)
         for i in asked:
             mine = [next(answers) for _ in beams[i]]
-            # What is taken out of a finished text stands too far apart to be decided in rounds.
-            now = mine[0].due(rounds - turn if texts[i].taken is None else 1, schedule.vocabulary.noi)
+            now = mine[0].due(rounds - turn, scores.vocabulary.noi)
             gaps, chosen = [left[i][k] for k in now], [candidates.at(now) for candidates in mine]
-            beams[i] = _extended(texts[i].tokens, beams[i], gaps, chosen, schedule, _width(options))
+            beams[i] = search.extended(texts[i].tokens, beams[i], gaps, chosen)
             room = options.max_length - len(texts[i].tokens) - max(len(beam.tokens) for beam in beams[i])
             left[i] = [gap for gap in left[i] if gap not in gaps] if room > 0 else []  # nothing more would fit
     return beams
-
-
-def _width(options: Options) -> int:
-    return options.width if options.decoding == "beam" else 1
 
 
 @dataclass(frozen=True)
@@ -143,34 +134,91 @@ class _Candidates:
         return _Candidates([ids[gap] for gap in gaps], [scores[gap] for gap in gaps], [own[gap] for gap in gaps])
 
 
-def _ask(
-    predict: Predict, partial: list[_Partial], schedule: Schedule, options: Options, name: str
-) -> Iterator[_Candidates]:
-    """The candidates of every partial filling, in order; texts of about one length share a forward pass."""
-    found: dict[int, _Candidates] = {}
-    placed = [one.sequence() for one in partial]
-    for group in grouped([len(tokens) for tokens, _ in placed]):
-        sequences = [placed[i][0] for i in group]
-        rows = np.repeat(np.arange(len(group)), [len(placed[i][1]) for i in group])
-        positions = np.concatenate([placed[i][1] for i in group])
-        ids, attention = _padded(sequences, schedule.vocabulary.id("[PAD]"))
-        tensors = [None if t is None else torch.from_numpy(t).to(schedule.device) for t in (ids, attention)]
-        at = [torch.from_numpy(t).to(schedule.device) for t in (rows, positions)]
-        with torch.inference_mode():
-            logits = predict(tensors[0], tensors[1], at[0], at[1])  # type: ignore[arg-type]  # G V
-            gaps = _describe(sequences, [partial[i] for i in group], rows, positions, schedule)
-            own, scores = schedule.log_probabilities(logits, gaps, name)
-            scores = schedule.penalise(scores, gaps, [sequence.ids for sequence in sequences])
-            scores = schedule.favour_taken(scores, gaps)
-            scores = schedule.weigh_nothing(scores, own)
-            chosen, by = _choose(scores, [partial[i] for i in group], schedule, options)  # G W
-            lists = [x.tolist() for x in (chosen, by, own.gather(1, chosen))]
-        start = 0
-        for i in group:
-            end = start + len(placed[i][1])
-            found[i] = _Candidates(*(values[start:end] for values in lists))
-            start = end
-    return (found[i] for i in range(len(partial)))
+@dataclass(frozen=True)
+class _Search:
+    """What all rounds of a stage need."""
+
+    predict: Predict
+    scores: Scores
+    rules: Rules
+    options: Options
+    name: str
+
+    @property
+    def width(self) -> int:
+        """How many fillings of a text are kept."""
+        return self.options.width if self.options.decoding == "beam" else 1
+
+    def ask(self, partial: list[_Partial]) -> Iterator[_Candidates]:
+        """The candidates of every partial filling, in order; texts of about one length share a forward pass."""
+        found: dict[int, _Candidates] = {}
+        placed = [one.sequence() for one in partial]
+        device, vocabulary = self.scores.device, self.scores.vocabulary
+        for group in grouped([len(tokens) for tokens, _ in placed]):
+            sequences = [placed[i][0] for i in group]
+            rows = np.repeat(np.arange(len(group)), [len(placed[i][1]) for i in group])
+            positions = np.concatenate([placed[i][1] for i in group])
+            ids, attention = _padded(sequences, vocabulary.id("[PAD]"))
+            mask = None if attention is None else torch.from_numpy(attention).to(device)
+            at = [torch.from_numpy(t).to(device) for t in (rows, positions)]
+            with torch.inference_mode():
+                logits = self.predict(torch.from_numpy(ids).to(device), mask, at[0], at[1])  # G V
+                gaps = _describe(sequences, [partial[i] for i in group], rows, positions, vocabulary)
+                own, scores = self.scores(logits, gaps, [sequence.ids for sequence in sequences], self.name)
+                chosen, by = self.choose(scores, [partial[i] for i in group])  # G W
+                lists = [x.tolist() for x in (chosen, by, own.gather(1, chosen))]
+            start = 0
+            for i in group:
+                end = start + len(placed[i][1])
+                found[i] = _Candidates(*(values[start:end] for values in lists))
+                start = end
+        return (found[i] for i in range(len(partial)))
+
+    def choose(self, scores: torch.Tensor, partial: list[_Partial]) -> tuple[torch.Tensor, torch.Tensor]:
+        """The candidates of each gap and their scores: a drawn one, the best one, or several.
+
+        Where a rule may refuse candidates, there are spare ones, and `[NOI]` to fall back on.
+        """
+        if self.options.decoding == "sample":
+            draws = np.array([_draw(one.text, gap) for one in partial for gap in one.gaps])
+            best = sampled(scores, torch.from_numpy(draws).to(scores.device), self.options)
+        else:
+            best = _best(scores, self.width + (SPARE if self.rules else 0))
+        found = scores.gather(1, best)
+        if not self.rules:
+            return best, found
+        nothing = torch.full_like(best[:, :1], self.scores.vocabulary.noi)
+        if self.options.decoding == "sample":  # what was not drawn must not win over what was, likely as it may be
+            last = torch.full_like(found[:, :1], LAST_RESORT)
+        else:
+            last = scores.gather(1, nothing)
+            found = found.masked_fill(best == nothing, -torch.inf)  # or [NOI] would come twice
+        return torch.cat([best, nothing], 1), torch.cat([found, last], 1)
+
+    def extended(
+        self, tokens: Tokens, beams: list[Filling], gaps: list[int], answers: list[_Candidates]
+    ) -> list[Filling]:
+        """The best `width` ways to go on with any of the beams, as far as the rules allow them."""
+        noi = self.scores.vocabulary.noi
+        pool: list[Filling] = []
+        for beam, candidates in zip(beams, answers, strict=True):
+            ways = [beam]
+            # The surest gap chooses first. Each choice keeps to the rules given those before it, so that all of them
+            # together do, and a gap that has nothing left to choose stays as it is.
+            for number in sorted(range(len(gaps)), key=lambda number: -max(candidates.scores[number])):
+                gap = gaps[number]
+                longer = [(way, choice) for way in ways for choice in candidates.of(number) if choice[1] > -np.inf]
+                longer.sort(key=lambda one: -(one[0].total + one[1][1]))
+                allowed = (one for one in longer if self.allows(tokens, one[0], gap, one[1][0]))
+                ways = [_with(way, gap, choice, noi) for way, choice in islice(allowed, self.width)]
+            pool += ways
+        return sorted(pool, key=lambda way: -way.total)[: self.width]
+
+    def allows(self, tokens: Tokens, way: Filling, gap: int, token: int) -> bool:
+        """May this token go into the gap, beside what the filling has put into others?"""
+        if token == self.scores.vocabulary.noi or not self.rules:
+            return True
+        return not self.rules.refuse(_insertion(tokens, way.tokens, gap, token, self.scores.vocabulary))
 
 
 def grouped(lengths: Sequence[int]) -> list[list[int]]:
@@ -201,64 +249,15 @@ def _describe(
     partial: list[_Partial],
     rows: npt.NDArray[np.int64],
     positions: npt.NDArray[np.int64],
-    schedule: Schedule,
+    vocabulary: Vocabulary,
 ) -> Gaps:
-    """What the schedule wants to know about each gap."""
-    vocabulary = schedule.vocabulary
+    """What the scores want to know about each gap."""
     ids, owner = (np.concatenate(parts) for parts in zip(*((s.ids, s.owner) for s in sequences), strict=True))
     ends = np.cumsum([len(sequence) for sequence in sequences])
     at = positions + np.concatenate([[0], ends])[rows]  # where the gaps are in all sequences laid end to end
-    is_end = at + 1 == ends[rows]
-    left = ids[at]
-    beyond = np.minimum(at + 1, len(ids) - 1)
-    right = np.where(is_end, vocabulary.id("[SEP]"), ids[beyond])
-    inserted = owner[at] == INSERTED, ~is_end & (owner[beyond] == INSERTED)
-    taken = np.array(
-        [NOTHING if one.text.taken is None else one.text.taken[gap] for one in partial for gap in one.gaps]
-    )
-    # A word that was taken out is replaced by a word: a piece would be older than the head that it belongs to.
-    extends = inserted[0] & schedule.extends(left) & (taken == NOTHING)
-    lexicon = schedule.spelling
-    is_asked = extends & (bool(schedule.banned) | (lexicon is not None and lexicon.may_be_unfinished[left]))
-    words = [
-        _word_before(sequences[r], p, vocabulary) if x else ""
-        for r, p, x in zip(rows, positions, is_asked, strict=True)
-    ]
-    is_half = np.array([lexicon is not None and lexicon.is_unfinished(word) for word in words], bool)
+    extends = (owner[at] == INSERTED) & vocabulary.is_word[ids[at]]
     stage = np.array([one.text.stage for one in partial])[rows]
-    is_half &= ~vocabulary.continues[right]
-    return Gaps(stage, left, right, extends, is_end, rows, words, is_half, inserted, taken)
-
-
-def _word_before(sequence: Tokens, position: int, vocabulary: Vocabulary) -> str:
-    start = position
-    while vocabulary.continues[sequence.ids[start]]:
-        start -= 1
-    return "".join(vocabulary.tokens[i].removeprefix("##") for i in sequence.ids[start : position + 1])
-
-
-def _choose(
-    scores: torch.Tensor, partial: list[_Partial], schedule: Schedule, options: Options
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The candidates of each gap and their scores: a drawn one, the best one, or several.
-
-    Where a rule may refuse candidates, there are spare ones, and `[NOI]` to fall back on.
-    """
-    if options.decoding == "sample":
-        draws = np.array([_draw(one.text, gap) for one in partial for gap in one.gaps])
-        best = sampled(scores, torch.from_numpy(draws).to(scores.device), options)
-    else:
-        best = _best(scores, _width(options) + (SPARE if schedule.has_rules else 0))
-    found = scores.gather(1, best)
-    if not schedule.has_rules:
-        return best, found
-    nothing = torch.full_like(best[:, :1], schedule.vocabulary.noi)
-    if options.decoding == "sample":  # what was not drawn must not win over what was, likely as it may be
-        last = torch.full_like(found[:, :1], LAST_RESORT)
-    else:
-        last = scores.gather(1, nothing)
-        found = found.masked_fill(best == nothing, -torch.inf)  # or [NOI] would come twice
-    return torch.cat([best, nothing], 1), torch.cat([found, last], 1)
+    return Gaps(stage, extends, at + 1 == ends[rows], rows)
 
 
 def _best(scores: torch.Tensor, count: int) -> torch.Tensor:
@@ -282,6 +281,7 @@ def sampled(scores: torch.Tensor, draws: torch.Tensor, options: Options) -> torc
     probabilities = values.double().softmax(-1)
     total = probabilities.cumsum(-1)
     kept = total - probabilities < options.top_p  # the candidate that crosses top_p still counts
+    kept &= probabilities >= options.min_p * probabilities[:, :1]
     probabilities = probabilities * kept
     total = probabilities.cumsum(-1)
     place = (total <= draws[:, None] * total[:, -1:]).sum(-1, keepdim=True)
@@ -289,61 +289,14 @@ def sampled(scores: torch.Tensor, draws: torch.Tensor, options: Options) -> torc
     return ids.gather(1, torch.minimum(place, last))
 
 
-def _extended(
-    tokens: Tokens,
-    beams: list[Filling],
-    gaps: list[int],
-    answers: list[_Candidates],
-    schedule: Schedule,
-    width: int,
-) -> list[Filling]:
-    """The best `width` ways to go on with any of the beams, as far as the rules of the preset allow them."""
-    pool: list[Filling] = []
-    for beam, candidates in zip(beams, answers, strict=True):
-        ways = [beam]
-        # The surest gap chooses first. Each choice keeps to the rules given those before it, so that all of them
-        # together do, and a gap that has nothing left to choose stays as it is.
-        for number in sorted(range(len(gaps)), key=lambda number: -max(candidates.scores[number])):
-            gap = gaps[number]
-            longer = [(way, choice) for way in ways for choice in _costed(candidates.of(number), way, gaps, schedule)]
-            longer.sort(key=lambda one: -(one[0].total + one[1][1]))
-            allowed = (one for one in longer if _is_allowed(tokens, one[0], gap, one[1][0], schedule))
-            ways = [_with(way, gap, choice, schedule.vocabulary.noi) for way, choice in islice(allowed, width)]
-        pool += ways
-    return sorted(pool, key=lambda way: -way.total)[:width]
-
-
-def _costed(choices: list[_Choice], way: Filling, gaps: list[int], schedule: Schedule) -> Iterator[_Choice]:
-    """The candidates of a gap, less what those cost that other gaps of the block have chosen already.
-
-    What earlier blocks chose is part of the text that the schedule has seen.
-    """
-    chosen = Counter(way.tokens[gap] for gap in gaps if gap in way.tokens)
-    for token, score, own in choices:
-        if score > -np.inf:
-            yield token, score - chosen[token] * schedule.again(token), own
-
-
-def _is_allowed(tokens: Tokens, way: Filling, gap: int, token: int, schedule: Schedule) -> bool:
-    """May this token go into the gap, beside what the filling has put into others?"""
-    if token == schedule.vocabulary.noi or not schedule.has_rules:
-        return True
-    if schedule.once(token) and token in way.tokens.values():
-        return False
-    return not schedule.refuses(*_words_with(tokens, way.tokens | {gap: token}, gap, schedule.vocabulary))
-
-
-def _words_with(
-    tokens: Tokens, fills: dict[int, int], gap: int, vocabulary: Vocabulary
-) -> tuple[list[str], int, list[bool]]:
-    """The words of a text with a filling put in, which of them the filling of this gap made or changed, and which of
-    them were there from the start."""
+def _insertion(tokens: Tokens, fills: dict[int, int], gap: int, token: int, vocabulary: Vocabulary) -> Insertion:
+    """A token in the gap of a text, beside what other gaps have got, as the rules see it: in words."""
     words: list[str] = []
     asked: list[bool] = []
     place = 0
     for position, (old, owner) in enumerate(zip(tokens.ids.tolist(), tokens.owner.tolist(), strict=True)):
-        new = [(fills[position], False)] if position in fills else []
-        for piece, was_asked in [(old, owner != INSERTED), *new]:
+        new = token if position == gap else fills.get(position)
+        for piece, was_asked in [(old, owner != INSERTED), *([] if new is None else [(new, False)])]:
             if vocabulary.continues[piece]:
                 words[-1] += vocabulary.tokens[piece].removeprefix("##")
             else:
@@ -351,7 +304,7 @@ def _words_with(
                 asked.append(was_asked)
         if position == gap:
             place = len(words) - 1
-    return words, place, asked
+    return Insertion(words, place, asked)
 
 
 def _with(way: Filling, gap: int, choice: _Choice, noi: int) -> Filling:

@@ -6,16 +6,17 @@ from pathlib import Path
 import torch
 
 from pointer.causal import CausalInserter
-from pointer.decoding.causal import CausalEngine, Draft, Rules
+from pointer.decoding.causal import GUIDANCE, CausalEngine, Draft, Rules
 from pointer.decoding.generator import Generation, Plan, Pointer, Wanted
-from pointer.decoding.next_token import NextToken
 from pointer.decoding.options import Options
+from pointer.decoding.presets import Guidance
 from pointer.errors import UsageError
 from pointer.language import STYLES, Language
+from pointer.next_token import NextToken
 
 COOLER = 0.6
 """Drafts to pick from are drawn at so much of the temperature: of eight wild ones hardly any makes sense."""
-UNKNOWN = ("blocks", "revisions", "repetition_penalty", "max_stages")
+UNKNOWN = ("rounds", "presence_penalty", "max_stages")
 """Options that mean something for parallel models only."""
 
 
@@ -36,15 +37,17 @@ class Writer(Pointer):
         longest: int = 512,
         name: str = "writer",
         device: torch.device | None = None,
+        guidance: Guidance = GUIDANCE,
         inserter: CausalInserter | None = None,
     ) -> None:
-        self.predict = next_token  # type: ignore[assignment]  # what a server may wrap, as it does for any model
+        self.predict: NextToken = next_token
         self.language = language
         self.styles = styles
         self.noi_offset = noi_offset
         self.longest = longest
         self.name = name
         self.device = device or torch.device("cpu")
+        self.guidance = guidance
         self.inserter = inserter
         self._rules: dict[tuple[str, ...], Rules] = {}
 
@@ -84,12 +87,12 @@ class Writer(Pointer):
         """What travels with the model: the card."""
         return self.inserter.files if self.inserter else {}
 
-    def engine(self, options: Options) -> CausalEngine:  # type: ignore[override]
+    def engine(self, options: Options) -> CausalEngine:
         """What lets texts grow by these options."""
-        self._refuse_what_it_cannot(options)
+        self.refuse_what_it_cannot(options)
         offset = options.noi_offset + (self.noi_offset if options.preset == "default" else 0.0)
         return CausalEngine(
-            self.predict,  # type: ignore[arg-type]
+            self.predict,
             self.language,
             options,
             self.style(options.style),
@@ -101,14 +104,9 @@ class Writer(Pointer):
 
     def _rules_of(self, banned: tuple[str, ...]) -> Rules:
         """Made once: to look at every token of a vocabulary takes longer than to write a text."""
-        found = self._rules.get(banned) or Rules(self.language, banned)
+        found = self._rules.get(banned) or Rules(self.language, banned, self.guidance)
         self._rules = {banned: found}
         return found
-
-    def plan(self, constraints: tuple[str, ...], options: Options) -> Plan:
-        """How to get the texts of one list, best first."""
-        self._refuse_what_it_cannot(options)
-        return super().plan(constraints, options)
 
     def style(self, wanted: str | None) -> str:
         """The style that is asked for, or the first that the model has learnt."""
@@ -121,7 +119,7 @@ class Writer(Pointer):
             )
         return wanted
 
-    def _refuse_what_it_cannot(self, options: Options) -> None:
+    def refuse_what_it_cannot(self, options: Options) -> None:
         if options.preset not in ("default", "plain"):
             raise UsageError(
                 f'preset: expected default or plain, all that {self.name} can do, found "{options.preset}".',
@@ -140,11 +138,11 @@ class Writer(Pointer):
         pools = yield Wanted(engine, [engine.start(constraints, number) for number in range(options.best_of)])
         return [self.written(draft) for [draft] in pools]
 
-    def fluency(self, texts: list[str]) -> list[float]:
-        """How well texts read, by the base as it was before training."""
-        return self.inserter.fluency(texts) if self.inserter else []
+    def likelihood(self, texts: list[str]) -> list[float]:
+        """The log-probability of texts by the base as it was before training."""
+        return self.inserter.likelihood(texts) if self.inserter else []
 
-    def written(self, draft: Draft) -> Generation:  # type: ignore[override]
+    def written(self, draft: Draft) -> Generation:
         """A text as it stands now, finished or not; what is still to come of the constraints stands at its end."""
         text, spans = draft.text()
         stages = draft.stages()

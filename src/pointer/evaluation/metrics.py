@@ -20,7 +20,7 @@ from pointer.evaluation.outputs import System, canonical
 from pointer.writing import missing_constraints, unplaced_constraints
 
 if TYPE_CHECKING:
-    from pointer.evaluation.perplexity import Judge, Loss
+    from pointer.evaluation.perplexity import Loss, Scorer
     from pointer.prepare.shards import Progress
 
 Array = NDArray[np.float64]
@@ -68,13 +68,13 @@ class Evaluator:
     references: tuple[str, ...]
     raw: bool = False
     """Take the lines as they are, split at blanks, in the place of `canonical`."""
-    judge: "Judge | None" = None
+    scorer: "Scorer | None" = None
     """The language model that measures perplexity; None: none does."""
     replications: int = 1000
     """Bootstrap samples; 0 for no intervals."""
     seed: int = 0
     progress: "Progress | None" = None
-    """Told how far the judge is."""
+    """Told how far the scorer is."""
 
     def __post_init__(self) -> None:
         if self.replications < 0:
@@ -95,8 +95,8 @@ class Evaluator:
 
     @cached_property
     def _expected_losses(self) -> "list[Loss]":
-        assert self.judge is not None
-        losses: list[Loss] = self.judge.losses([" ".join(words) for words in self._expected], self.progress)
+        assert self.scorer is not None
+        losses: list[Loss] = self.scorer.losses([" ".join(words) for words in self._expected], self.progress)
         return losses
 
     def evaluate(self, system: System) -> Evaluation:
@@ -117,8 +117,8 @@ class Evaluator:
     def human(self) -> Evaluation:
         """Measure the references themselves, as far as that needs no reference."""
         metrics = self._alone(self._expected)
-        if self.judge is not None:
-            metrics.append(_ppl(self._expected_losses, self.judge.signature, self.form))
+        if self.scorer is not None:
+            metrics.append(_ppl(self._expected_losses, self.scorer.signature, self.form))
         return self._with_intervals(System("human", self.references), metrics)
 
     def _check(self, system: System) -> None:
@@ -133,10 +133,10 @@ class Evaluator:
         return [*_diversity(words, self.form), *_repetition(words, self.form), _length(words, self.form)]
 
     def _perplexity(self, words: list[list[str]]) -> list[Metric]:
-        if self.judge is None:
+        if self.scorer is None:
             return []
-        losses = self.judge.losses([" ".join(text) for text in words], self.progress)
-        one = _ppl(losses, self.judge.signature, self.form)
+        losses = self.scorer.losses([" ".join(text) for text in words], self.progress)
+        one = _ppl(losses, self.scorer.signature, self.form)
         both = np.hstack([np.array(losses, float), np.array(self._expected_losses, float)])
 
         def ratio(sums: Array) -> Array:

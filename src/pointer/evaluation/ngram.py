@@ -1,4 +1,4 @@
-"""An n-gram language model of word pieces, smoothed after Kneser and Ney: the judge that comes with the package.
+"""An n-gram language model of word pieces, smoothed after Kneser and Ney: the scorer that comes with the package.
 
 Interpolated modified Kneser-Ney (Chen and Goodman, 1998): `p(w | h) = (c - D(c)) / T + backoff(h) p(w | h')`, where h'
 is h without its first token, T what was counted after h, and the back-off weight what the discounts D took away. Below
@@ -24,9 +24,10 @@ import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from pointer.checkpoint import EMBEDDED
 from pointer.errors import CorpusError, DataError, UsageError
 from pointer.storage import write_whole
-from pointer.vocabulary import EMBEDDED, Vocabulary
+from pointer.vocabulary import Vocabulary
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -141,7 +142,7 @@ class NGram:
             raise DataError(f"Expected an n-gram model at {path}, found no such file.", "Check the path.") from error
         except (OSError, EOFError, lzma.LZMAError, SafetensorError, ValueError, KeyError, TypeError) as error:
             raise DataError(
-                f"Expected an n-gram model at {path}, found something else.", "Make it again with recipes/judge.sh."
+                f"Expected an n-gram model at {path}, found something else.", "Make it again with recipes/scorer.sh."
             ) from error
 
 
@@ -278,7 +279,7 @@ def _whole(planes: npt.NDArray[np.uint8]) -> Ints:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Texts, and the command of recipes/judge.sh
+# Texts, and the command of recipes/scorer.sh
 
 
 def pieces(texts: Sequence[str], vocabulary: Vocabulary) -> list[list[int]]:
@@ -291,7 +292,7 @@ def pieces(texts: Sequence[str], vocabulary: Vocabulary) -> list[list[int]]:
 def train_on_texts(
     texts: Sequence[str], vocabulary: Vocabulary, order: int = ORDER, prune: Sequence[int] = PRUNE
 ) -> NGram:
-    """A model of texts, each as it will be judged (see `pointer.evaluation.outputs.canonical`)."""
+    """A model of texts, each as it will be scored (see `pointer.evaluation.outputs.canonical`)."""
     never = len(vocabulary.special) + 1 - 2  # special entries and [NOI], but [UNK] and [SEP] do come next
     return train(
         pieces(texts, vocabulary),

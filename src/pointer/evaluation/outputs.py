@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pointer.errors import DataError
-from pointer.prepare.corpus import Skipped, open_bytes
+from pointer.prepare.corpus import open_bytes
 from pointer.text import normalise
 
 _WORD_OR_MARK = re.compile(r"[^\W_]+|[^\w\s]|_")
@@ -90,20 +90,6 @@ def read_texts(path: str) -> tuple[str, ...]:
     if not texts:
         raise DataError(f"Expected texts in {path}, found none.", "Check the path.")
     return texts
-
-
-def read_constraints(path: str, separator: str = ";") -> tuple[tuple[str, ...], ...]:
-    """The constraints of every text, a list a line as `pointer generate -f` reads them."""
-    from pointer.decoding.bulk import read_lists  # brings torch, which nothing else here needs
-
-    _check(path)
-    found = []
-    for number, asked in enumerate(read_lists(path, separator), 1):
-        if isinstance(asked, Skipped) or asked.line != number:
-            reason = asked.reason if isinstance(asked, Skipped) else "expected constraints, found an empty line"
-            raise DataError(f"{path}, line {number}: {reason}.", "Every text needs its constraints.")
-        found.append(asked.constraints)
-    return tuple(found)
 
 
 def named_file(given: str) -> tuple[str | None, str]:

@@ -1,8 +1,8 @@
-"""Perplexity: how surprised a language model, the judge, is by a text.
+"""Perplexity: how surprised a language model, the scorer, is by a text.
 
-A judge gives the loss of every text in its own tokens, so perplexities compare systems, never judges: a number goes
-with the signature of its judge. Three kinds are opened by name: the n-gram model that comes with the package, KenLM
-models, and causal language models of Transformers. Texts are judged as they are handed over: bring them into one form.
+A scorer gives the loss of every text in its own tokens, so perplexities compare systems, never scorers: a number goes
+with the signature of its scorer. Three kinds are opened by name: the n-gram model that comes with the package, KenLM
+models, and causal language models of Transformers. Texts are scored as they are handed over: bring them into one form.
 """
 
 import importlib
@@ -14,10 +14,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from pointer.checkpoint import EMBEDDED
 from pointer.errors import CheckpointError, DataError, MissingPartError, VocabularyError
 from pointer.evaluation.ngram import COUNTS, NGram, pieces
 from pointer.storage import file_hash
-from pointer.vocabulary import EMBEDDED, Vocabulary
+from pointer.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from pointer.prepare.shards import Progress
@@ -31,18 +32,18 @@ _BATCH_POSITIONS = 1024  # by 50,257 entries of GPT-2 that is 200 MB of logits
 
 
 class Loss(NamedTuple):
-    """What a text costs a judge: its negative log-likelihood in nats, and over how many tokens."""
+    """What a text costs a scorer: its negative log-likelihood in nats, and over how many tokens."""
 
     nats: float
     tokens: int
 
 
-class Judge(Protocol):
+class Scorer(Protocol):
     """A language model that says how likely texts are."""
 
     @property
     def name(self) -> str:
-        """What `open_judge` was asked for."""
+        """What `open_scorer` was asked for."""
 
     @property
     def signature(self) -> str:
@@ -61,27 +62,27 @@ def perplexity(losses: Iterable[Loss]) -> float:
     losses = list(losses)
     tokens = sum(loss.tokens for loss in losses)
     if not tokens:
-        raise DataError("Expected texts with at least one token to judge, found none.", "Check the texts.")
+        raise DataError("Expected texts with at least one token to scorer, found none.", "Check the texts.")
     return math.exp(math.fsum(loss.nats for loss in losses) / tokens)
 
 
-def open_judge(spec: str | None = None) -> Judge:
-    """Open a judge: `embedded` (or None), `kenlm:FILE`, or the folder or Hub id of a causal language model.
+def open_scorer(spec: str | None = None) -> Scorer:
+    """Open a scorer: `embedded` (or None), `kenlm:FILE`, or the folder or Hub id of a causal language model.
 
-    >>> judge = open_judge("embedded")
-    >>> sensible, shuffled = judge.losses(["the food was very good .", "good the was . very food"])
+    >>> scorer = open_scorer("embedded")
+    >>> sensible, shuffled = scorer.losses(["the food was very good .", "good the was . very food"])
     >>> sensible.nats < shuffled.nats, sensible.tokens == shuffled.tokens == 7
     (True, True)
     """
     if spec is None or spec == "embedded":
-        return NGramJudge(Path(__file__).parent / "judge" / COUNTS)
+        return NGramScorer(Path(__file__).parent / "scorer" / COUNTS)
     if spec.startswith(KENLM):
-        return KenlmJudge(Path(spec.removeprefix(KENLM)))
-    return CausalJudge(spec)
+        return KenlmScorer(Path(spec.removeprefix(KENLM)))
+    return CausalScorer(spec)
 
 
-class NGramJudge:
-    """The judge that comes with the package: n-grams of word pieces; the end of a text counts as one token."""
+class NGramScorer:
+    """The scorer that comes with the package: n-grams of word pieces; the end of a text counts as one token."""
 
     name = "embedded"
 
@@ -92,9 +93,9 @@ class NGramJudge:
             raise VocabularyError(
                 f"Expected an n-gram model of the vocabulary {self.vocabulary.fingerprint} at {path}, found one of "
                 f"{self.model.vocabulary}.",
-                "Make it again with recipes/judge.sh.",
+                "Make it again with recipes/scorer.sh.",
             )
-        self.signature = f"judge:embedded|order:{len(self.model.levels)}|end:yes|sha256:{file_hash(path)[:12]}"
+        self.signature = f"scorer:embedded|order:{len(self.model.levels)}|end:yes|sha256:{file_hash(path)[:12]}"
 
     def losses(self, texts: Sequence[str], progress: "Progress | None" = None) -> list[Loss]:
         """The loss of every text."""
@@ -107,7 +108,7 @@ class NGramJudge:
         return found
 
 
-class KenlmJudge:
+class KenlmScorer:
     """An n-gram model in a file that KenLM reads; tokens are words between blanks, and the end of the text."""
 
     def __init__(self, path: Path) -> None:
@@ -117,7 +118,7 @@ class KenlmJudge:
             kenlm = importlib.import_module("kenlm")
         except ImportError as error:
             raise MissingPartError(
-                f"The judge {KENLM}{path} needs the package kenlm, which is not installed.",
+                f"The scorer {KENLM}{path} needs the package kenlm, which is not installed.",
                 "Install it with: pip install kenlm",
             ) from error
         try:
@@ -128,7 +129,7 @@ class KenlmJudge:
                 "Make one with KenLM's lmplz.",
             ) from error
         self.name = f"{KENLM}{path}"
-        self.signature = f"judge:kenlm|order:{self.model.order}|end:yes|sha256:{file_hash(path)[:12]}"
+        self.signature = f"scorer:kenlm|order:{self.model.order}|end:yes|sha256:{file_hash(path)[:12]}"
 
     def losses(self, texts: Sequence[str], progress: "Progress | None" = None) -> list[Loss]:
         """The loss of every text; KenLM gives decimal logarithms."""
@@ -163,7 +164,7 @@ def windows(ids: list[int], context: int) -> Iterator[tuple[list[int], int]]:
         start, done = start + max(1, context // 2), end
 
 
-class CausalJudge:
+class CausalScorer:
     """A causal language model of Transformers, in float32, on a GPU if there is one.
 
     The first token is predicted from the token that begins texts, where the tokenizer has one, and not at all
@@ -196,7 +197,7 @@ class CausalJudge:
         revision = getattr(self.model.config, "_commit_hash", None) or "+".join(file_hash(w)[:12] for w in weights)
         begin = "no" if self.tokenizer.bos_token_id is None else "yes"
         settings = f"begin:{begin}|end:no|window:{self.context}|stride:{self.context // 2}|revision:{revision}"
-        return f"judge:{Path(self.name).name}|{settings}|transformers:{version('transformers')}"
+        return f"scorer:{Path(self.name).name}|{settings}|transformers:{version('transformers')}"
 
     def losses(self, texts: Sequence[str], progress: "Progress | None" = None) -> list[Loss]:
         """The loss of every text; a text of nothing, or of one token that nothing begins, has no token to predict."""
@@ -271,7 +272,7 @@ def _open_causal(spec: str) -> tuple[Any, Any]:
     if Path(spec).exists() and not (Path(spec) / "config.json").is_file():
         raise CheckpointError(
             f"Expected a causal language model with a config.json in {spec}, found none.",
-            "Name a folder that holds one, a Hub id, kenlm:FILE, or the judge that comes with the package: embedded.",
+            "Name a folder that holds one, a Hub id, kenlm:FILE, or the scorer that comes with the package: embedded.",
         )
     told = hub.get_verbosity()
     hub.set_verbosity(logging.ERROR)  # without a network it would tell about every attempt
@@ -283,7 +284,7 @@ def _open_causal(spec: str) -> tuple[Any, Any]:
             loaded: Any = AutoModelForCausalLM.from_pretrained(spec, dtype=torch.float32, output_loading_info=True)
     except Exception as error:  # a dozen types stand for "no such thing", "another thing" and "no network"
         raise CheckpointError(
-            "Expected the judge to be embedded, kenlm:FILE, or the folder or Hub id of a causal language model, found "
+            "Expected the scorer to be embedded, kenlm:FILE, or the folder or Hub id of a causal language model, found "
             f'"{spec}", which is none of them or cannot be reached ({type(error).__name__}).',
             "Check the name; without a network, give the path of a folder with model and tokenizer.",
         ) from error

@@ -70,7 +70,7 @@ class Report:
                 "form": self.evaluator.form,
                 "bootstrap": self.evaluator.replications,
                 "seed": self.evaluator.seed,
-                "judge": self.evaluator.judge.signature if self.evaluator.judge else None,
+                "scorer": self.evaluator.scorer.signature if self.evaluator.scorer else None,
             },
             "texts": len(self.evaluator.references),
             "systems": [_evaluation_dict(one) for one in self.systems],

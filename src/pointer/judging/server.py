@@ -10,39 +10,34 @@ the shape `{"error": {"type", "message", "hint"}}`.
 """
 
 import hmac
-import socket
 from collections.abc import Callable, Sequence
-from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any
 
-from pointer.errors import PointerError, StorageError, UsageError, missing_extra
+from pointer.errors import PointerError, StorageError, missing_extra
 from pointer.judging.answers import SCALE, Answer, Answers
 from pointer.judging.study import Study, open_study, read_tokens
 from pointer.writing import constraint_spans
 
 try:
     import uvicorn
-    from fastapi import Depends, FastAPI, Header, HTTPException, Request
+    from fastapi import Depends, FastAPI, Header, Request
     from fastapi.exceptions import RequestValidationError
     from fastapi.responses import JSONResponse
+    from fastapi.staticfiles import StaticFiles
     from pydantic import BaseModel, ConfigDict, Field
-    from starlette.datastructures import MutableHeaders
-    from starlette.exceptions import HTTPException as AnyHTTPException
-    from starlette.staticfiles import StaticFiles
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+    from starlette.exceptions import HTTPException
+
+    from pointer.web import Refusal, Shield, address_of, listen, refusal_of
 except ImportError as missing:
     raise missing_extra("Serving a study", "fastapi or uvicorn", "eval") from missing
 
 PAGE = Path(__file__).parent / "page"
 LONGEST_BODY = 1_000
 """Bytes; an answer has about 40."""
-HEADERS = {
-    "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-store",
-}
+SLOWEST_BODY = 60.0
+"""Seconds."""
+OPEN_THE_LINK = "Open the link that you were given."
 
 
 class Choice(BaseModel):
@@ -56,19 +51,20 @@ class Choice(BaseModel):
 def create_app(study: Study, tokens: Sequence[str], answers: Answers) -> FastAPI:
     """The application for the judges who hold the tokens."""
     app = FastAPI(openapi_url=None)
-    app.add_middleware(_Guard)
-    app.add_exception_handler(AnyHTTPException, _refused)
-    app.add_exception_handler(RequestValidationError, _misunderstood)
+    app.add_middleware(Shield, body_bytes=LONGEST_BODY, seconds=SLOWEST_BODY)
+    app.add_exception_handler(HTTPException, _refused)
+    app.add_exception_handler(RequestValidationError, _refused)
     app.add_exception_handler(PointerError, _failed)
 
     def judge_of(authorization: Annotated[str, Header()] = "") -> int:
         scheme, _, token = authorization.partition(" ")
         if scheme.lower() != "bearer" or not token:
-            raise _refusal(401, "No token came with the request.", "Open the link that you were given.")
+            message = "No token came with the request."
+            raise Refusal(401, "Unauthorized", message, OPEN_THE_LINK, {"WWW-Authenticate": "Bearer"})
         # Compared with every token in the same time, so that the time tells nothing about them.
         matches = [hmac.compare_digest(token.strip().encode(), known.encode()) for known in tokens]
         if not any(matches):
-            raise _refusal(403, "This token belongs to no judge of this study.", "Open the link that you were given.")
+            raise Refusal(403, "Forbidden", "This token belongs to no judge of this study.", OPEN_THE_LINK)
         return matches.index(True)
 
     Judge = Annotated[int, Depends(judge_of)]
@@ -80,7 +76,7 @@ def create_app(study: Study, tokens: Sequence[str], answers: Answers) -> FastAPI
 
     def place_of(judge: int, number: int) -> int:
         if not 1 <= number <= len(study.sheets[judge]):
-            raise _refusal(404, f"Expected a pair from 1 to {len(study.sheets[judge])}, found {number}.")
+            raise Refusal(404, "NotFound", f"Expected a pair from 1 to {len(study.sheets[judge])}, found {number}.")
         return number - 1
 
     @app.get("/api/study")
@@ -105,7 +101,7 @@ def create_app(study: Study, tokens: Sequence[str], answers: Answers) -> FastAPI
     def give(judge: Judge, number: int, question: str, body: Choice) -> dict[str, Any]:
         place = place_of(judge, number)
         if question not in study.questions:
-            raise _refusal(404, f"Expected {' or '.join(study.questions)}, found another question.")
+            raise Refusal(404, "NotFound", f"Expected {' or '.join(study.questions)}, found another question.")
         answers.give(Answer(judge, place, question, body.choice, body.seconds))
         return progress(judge)
 
@@ -127,54 +123,14 @@ def highlighted(text: str, constraints: Sequence[str]) -> list[dict[str, Any]]:
     return [{"text": piece, "keyword": keyword} for piece, keyword in pieces if piece]
 
 
-class _Guard:
-    """Around everything: no long bodies in, security headers out."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        received = 0
-
-        async def receive_little() -> Message:
-            nonlocal received
-            message = await receive()
-            received += len(message.get("body", b""))
-            if received > LONGEST_BODY:
-                raise _refusal(413, f"Expected a body of at most {LONGEST_BODY:,} bytes, found a longer one.")
-            return message
-
-        async def send_guarded(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(HEADERS)
-            await send(message)
-
-        await self.app(scope, receive_little, send_guarded)
-
-
-def _refusal(status: int, message: str, hint: str = "") -> HTTPException:
-    return HTTPException(status, {"message": message, "hint": hint})
-
-
-def _error(status: int, kind: str, message: str, hint: str) -> JSONResponse:
-    headers = {"WWW-Authenticate": "Bearer"} if status == HTTPStatus.UNAUTHORIZED else None
-    return JSONResponse({"error": {"type": kind, "message": message, "hint": hint}}, status, headers)
-
-
 async def _refused(_: Request, error: Any) -> JSONResponse:
-    detail = error.detail if isinstance(error.detail, dict) else {"message": error.detail, "hint": ""}
-    return _error(error.status_code, HTTPStatus(error.status_code).phrase.replace(" ", ""), **detail)
-
-
-async def _misunderstood(_: Request, error: Any) -> JSONResponse:
-    first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"][1:]) or "body"
-    return _error(422, "UnprocessableContent", f"{where}: {first['msg']}.", "Reload the page.")
+    return refusal_of(error, "Reload the page.").response
 
 
 async def _failed(_: Request, error: Any) -> JSONResponse:
     status = 507 if isinstance(error, StorageError) else 500
-    return _error(status, type(error).__name__, "The answer could not be stored.", "Tell those who sent you the link.")
+    message = "The answer could not be stored."
+    return Refusal(status, type(error).__name__, message, "Tell those who sent you the link.").response
 
 
 def serve(folder: Path, host: str, port: int, url: str | None, announce: Callable[[list[str]], None]) -> None:
@@ -187,9 +143,8 @@ def serve(folder: Path, host: str, port: int, url: str | None, announce: Callabl
     tokens = read_tokens(folder, study)
     answers = Answers(folder, study.fingerprint)
     try:
-        with _listen(host, port) as listening:
-            shown = f"[{host}]" if ":" in host else host
-            base = (url or f"http://{shown}:{listening.getsockname()[1]}").rstrip("/")
+        with listen(host, port) as listening:
+            base = (url or address_of(host, listening)).rstrip("/")
             announce([f"{base}/#token={token}" for token in tokens])
             config = uvicorn.Config(
                 create_app(study, tokens, answers), log_level="warning", access_log=False, server_header=False
@@ -199,12 +154,3 @@ def serve(folder: Path, host: str, port: int, url: str | None, announce: Callabl
         pass
     finally:
         answers.close()
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    try:
-        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-    except (OSError, OverflowError) as error:
-        raise UsageError(
-            f"Could not listen at {host}, port {port}: {error}.", "Choose another --port or --host."
-        ) from error

@@ -106,7 +106,7 @@ class Corpus:
                 yield Skipped(name, line.line, f'expected a text under "{self.column}", found none (see --column)')
 
     def _parquet(self, path: str) -> Iterator[Text | Skipped]:
-        arrow, parquet = _arrow("Reading parquet")
+        arrow, parquet = arrow_for("Reading parquet")
         try:
             file = parquet.ParquetFile(path)
         except (arrow.ArrowException, OSError):
@@ -134,7 +134,7 @@ class Corpus:
             yield record._replace(text=sentence)
 
 
-def _arrow(feature: str) -> tuple[Any, Any]:
+def arrow_for(feature: str) -> tuple[Any, Any]:
     try:
         import pyarrow
         import pyarrow.parquet
@@ -153,7 +153,7 @@ def open_bytes(path: str) -> io.BufferedReader:
     if suffix == ".xz":
         return io.BufferedReader(lzma.open(path, "rb"))
     if suffix == ".zst":
-        arrow, _ = _arrow("Reading .zst")
+        arrow, _ = arrow_for("Reading .zst")
         return io.BufferedReader(arrow.input_stream(path, compression="zstd"))
     return Path(path).open("rb")
 

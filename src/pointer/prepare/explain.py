@@ -5,13 +5,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from pointer.checkpoint import EMBEDDED, embedded_folder
 from pointer.errors import UsageError
-from pointer.picture import Token
 from pointer.prepare.importance import Frequencies
 from pointer.prepare.rows import RowMaker, RowSettings
 from pointer.prepare.shards import FREQUENCIES, LONGEST_TEXT
+from pointer.stage import Token
 from pointer.text import normalise
-from pointer.vocabulary import EMBEDDED, Vocabulary, embedded_folder
+from pointer.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True)

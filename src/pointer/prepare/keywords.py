@@ -9,10 +9,11 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from pointer.checkpoint import EMBEDDED
 from pointer.errors import UsageError
 from pointer.prepare.yake import Yake, ranked, stop_words
 from pointer.text import normalise
-from pointer.vocabulary import EMBEDDED, Vocabulary
+from pointer.vocabulary import Vocabulary
 
 MOST_KEYWORDS = 16
 """The most keywords that are ever drawn from a text."""

@@ -35,16 +35,16 @@ import numpy as np
 import numpy.typing as npt
 
 from pointer import __version__
+from pointer.checkpoint import EMBEDDED
 from pointer.errors import CorpusError, DataError, PointerError, UsageError
-from pointer.prepare.corpus import Corpus, Skipped, Text, _arrow
+from pointer.prepare.corpus import Corpus, Skipped, Text, arrow_for
 from pointer.prepare.importance import Frequencies
+from pointer.prepare.manifest import AGAIN, FORMAT, MANIFEST, read_manifest
 from pointer.prepare.rows import RowMaker, RowSettings
 from pointer.storage import file_hash, remove_partial, write_whole
 from pointer.text import Casing, normalise, split_sentences
-from pointer.vocabulary import EMBEDDED, Vocabulary
+from pointer.vocabulary import Vocabulary
 
-FORMAT = 1
-MANIFEST = "manifest.json"
 FREQUENCIES = "document_frequencies.json.gz"
 CASING = "casing.json.gz"
 LONGEST_TEXT = 512
@@ -90,7 +90,7 @@ def prepare(
     """
     if workers < 1:
         raise UsageError(f"workers: expected at least 1, found {workers}.", "Leave it out to use every core.")
-    _arrow("Preparing data")
+    arrow_for("Preparing data")
     vocabulary = Vocabulary.open(preparation.vocabulary)
     run = _description(preparation, vocabulary)
     finished = _claim(out, run)
@@ -345,7 +345,7 @@ def _second_pass(
 
 def _write_shard(task: _Task, chunk: int) -> tuple[Path, dict[str, int], dict[int, int]]:
     """One chunk of texts becomes one shard. Returns its path, its counts, and how many rows have how many stages."""
-    pa, parquet = _arrow("Preparing data")
+    pa, parquet = arrow_for("Preparing data")
     path = task.out / f"shard-{chunk:05d}.parquet"
     if not path.exists():
         texts = _read_json(task.path("texts", chunk))["texts"]
@@ -480,7 +480,7 @@ class Rows:
     @classmethod
     def read(cls, paths: Iterable[Path]) -> "Rows":
         """All rows of some shards, in order."""
-        _, parquet = _arrow("Reading prepared data")
+        _, parquet = arrow_for("Reading prepared data")
         tables = [parquet.read_table(path) for path in paths]
         flat: dict[str, Any] = {
             name: np.concatenate([table[name].combine_chunks().flatten().to_numpy() for table in tables])
@@ -503,29 +503,14 @@ class PreparedData:
     def open(cls, folder: str | Path, verify: bool = True) -> "PreparedData":
         """Open a data folder; `verify` compares every shard with the hash in the manifest."""
         folder = Path(folder)
-        hint = "Prepare it again into a new folder."
-        try:
-            manifest = json.loads((folder / MANIFEST).read_text("utf-8"))
-            shards, fingerprint = manifest["shards"], manifest["vocabulary"]["fingerprint"]
-        except FileNotFoundError as error:
-            unfinished = "an unfinished preparation" if (folder / ".work").exists() else "none"
-            raise DataError(
-                f"Expected prepared data with a {MANIFEST} in {folder}, found {unfinished}.",
-                "Make it with `pointer prepare` (the same command again finishes an interrupted one).",
-            ) from error
-        except (ValueError, KeyError, TypeError) as error:
-            raise DataError(f"Expected a manifest of prepared data in {folder}, found something else.", hint) from error
-        if manifest.get("format") != FORMAT:
-            raise DataError(f"Expected data of format {FORMAT} in {folder}, found {manifest.get('format')}.", hint)
-        for shard in shards:
+        manifest = read_manifest(folder)
+        for shard in manifest["shards"] if verify else ():
             path = folder / shard["file"]
-            if not path.is_file():
-                raise DataError(f"Expected the shard {shard['file']} in {folder}, found no such file.", hint)
-            if verify and file_hash(path) != shard["sha256"]:
-                raise DataError(f"Expected {path} to have the hash in the manifest, found another.", hint)
+            if file_hash(path) != shard["sha256"]:
+                raise DataError(f"Expected {path} to have the hash in the manifest, found another.", AGAIN)
         vocabulary = Vocabulary.open(folder)
-        if vocabulary.fingerprint != fingerprint:
-            raise DataError(f"Expected the vocabulary of the manifest in {folder}, found another.", hint)
+        if vocabulary.fingerprint != manifest["vocabulary"]["fingerprint"]:
+            raise DataError(f"Expected the vocabulary of the manifest in {folder}, found another.", AGAIN)
         return cls(folder, manifest, vocabulary)
 
     def load(self) -> Rows:

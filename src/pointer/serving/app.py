@@ -1,72 +1,59 @@
 """The endpoints of `pointer serve`."""
 
 import asyncio
-import hmac
 import json
 import math
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from pointer import __version__
 from pointer.errors import ConstraintError, UsageError, missing_extra
 
 try:
-    from fastapi import APIRouter, Depends, FastAPI, Request
-    from fastapi.openapi.utils import get_openapi
-    from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
-    from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+    from fastapi import APIRouter, Body, Depends, FastAPI, Request
+    from fastapi.exceptions import RequestValidationError
+    from fastapi.responses import FileResponse, JSONResponse, Response, StreamingResponse
+    from fastapi.staticfiles import StaticFiles
     from prometheus_client import CONTENT_TYPE_LATEST
-    from pydantic import BaseModel
     from starlette.exceptions import HTTPException
 except ImportError as missing:
     raise missing_extra("Serving", "fastapi, uvicorn or prometheus-client", "serve") from missing
 
 from pointer.decoding.constraints import parse
 from pointer.decoding.generator import Generation
-from pointer.serving import schemas
 from pointer.serving.batching import Ticket
-from pointer.serving.documentation import render
-from pointer.serving.failures import Refusal, answer_error, gone, not_found, refusal_of, too_slow, unauthorised
-from pointer.serving.guard import BATCH, Cors, Guard
+from pointer.serving.failures import answer_error, refusal_of, too_slow
+from pointer.serving.guard import BATCH, BEARER, Cors, Guard, guarded_route
 from pointer.serving.limits import Limits, Settings
-from pointer.serving.schemas import event
+from pointer.serving.schemas import (
+    ERRORS,
+    EVENT,
+    AsJson,
+    ExplainAnswer,
+    ExplainRequest,
+    GenerateAnswer,
+    GenerateRequest,
+    Health,
+    ModelsAnswer,
+    option_schemas,
+)
 from pointer.serving.service import Asked, Served, Service
+from pointer.web import Shield, gone
 
+PAGE = Path(__file__).parent / "page"
 KEEP_ALIVE = 10.0
 """Seconds without an event after which a stream sends a comment, so that no proxy takes it for dead."""
-KINDS = {
-    ".css": "text/css",
-    ".html": "text/html",
-    ".js": "text/javascript",
-    ".json": "application/json",
-    ".png": "image/png",
-    ".svg": "image/svg+xml",
-    ".woff2": "font/woff2",
-}
-"""The files of the page that are served, by suffix."""
-HERE = Path(__file__).parent
-ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {"model": schemas.ErrorAnswer, "description": why}
-    for status, why in {
-        400: "The body is no JSON.",
-        401: "The server has keys, and this request has none of them.",
-        404: "There is no such model.",
-        408: "The body took too long to arrive.",
-        413: "The body is too long.",
-        415: "The body is not declared as application/json.",
-        422: "A constraint, an option or a limit; the message says which.",
-        429: "The queue is full; see Retry-After.",
-        500: "Something went wrong that should not.",
-        503: "The server is starting, failing or stopping, or the request took too long.",
-    }.items()
-}
 ABOUT = "Turns a few words into a fluent text that contains every one of them, in order."
-EXAMPLE = {"constraints": ["delicious", "love", "mole"], "options": {"decoding": "sample", "n": 2, "seed": 7}}
-
-Schema = TypeVar("Schema", bound=BaseModel)
+EXAMPLES: dict[str, Any] = {
+    "one list": {
+        "value": {"constraints": ["delicious", "love", "mole"], "options": {"decoding": "sample", "n": 2, "seed": 7}}
+    },
+    "one string": {"value": {"constraints": "new york; tax cuts"}},
+    "several": {"value": {"constraints": [["new york", "tax cuts"], ["river", "church"]]}},
+}
 
 
 def create_app(models: Mapping[str, Served], settings: Settings | None = None) -> FastAPI:
@@ -81,13 +68,20 @@ def create_app(models: Mapping[str, Served], settings: Settings | None = None) -
         service.stop()
         await asyncio.to_thread(service.join)
 
-    app = FastAPI(title="POINTER", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
+    # Without FastAPI's pages of documentation, which would load their scripts from another host.
+    app = FastAPI(
+        title="POINTER", version=__version__, description=ABOUT, lifespan=lifespan, docs_url=None, redoc_url=None
+    )
     app.state.service = service
     app.include_router(_api(service, settings))
     app.include_router(_operation(service, settings))
-    _add_pages(app)
+    app.mount("/static", StaticFiles(directory=PAGE))
+    app.add_api_route("/", lambda: FileResponse(PAGE / "index.html"), methods=["GET", "HEAD"], include_in_schema=False)
+    _describe_options(app, settings.limits)
     app.add_exception_handler(HTTPException, answer_error)
+    app.add_exception_handler(RequestValidationError, answer_error)
     app.add_middleware(Guard, metrics=service.metrics)
+    app.add_middleware(Shield, body_bytes=settings.limits.body_bytes, seconds=settings.limits.seconds)
     if settings.origins:
         app.add_middleware(
             Cors,
@@ -96,82 +90,95 @@ def create_app(models: Mapping[str, Served], settings: Settings | None = None) -
             allow_headers=["Authorization", "Content-Type"],
             expose_headers=["Retry-After"],
         )
-    _describe_requests(app, settings.limits)
     return app
+
+
+def _describe_options(app: FastAPI, limits: Limits) -> None:
+    """Put into OpenAPI what FastAPI cannot know of the options: their ranges on this server."""
+    describe = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        document = describe()
+        document["components"]["schemas"]["Options"] |= {
+            "description": "How a text is decoded; every option may be left out.",
+            "properties": option_schemas(limits),
+        }
+        return document
+
+    app.openapi = openapi  # type: ignore[method-assign]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The API
 
 
+def _router(settings: Settings, **more: Any) -> APIRouter:
+    """Routes that need a key, where the server has any; the dependency only tells OpenAPI so."""
+    documented = [Depends(BEARER)] if settings.keys else []
+    return APIRouter(route_class=guarded_route(settings), dependencies=documented, **more)
+
+
 def _api(service: Service, settings: Settings) -> APIRouter:
     limits = settings.limits
-    api = APIRouter(prefix="/v1", dependencies=_keys(settings), responses=ERRORS)
-    several = {"constraints": [["new york", "tax cuts"], ["river", "church"]]}
-    body = schemas.body_of(
-        schemas.GenerateRequest, one_list=EXAMPLE, one_string={"constraints": "new york; tax cuts"}, several=several
-    )
+    api = _router(settings, prefix="/v1", responses=ERRORS)
 
-    @api.post("/generate", response_model=schemas.GenerateAnswer, openapi_extra=body)
-    async def generate(request: Request) -> Response:
+    @api.post("/generate", response_model=GenerateAnswer)
+    async def generate(
+        request: Request, body: Annotated[GenerateRequest, AsJson(), Body(openapi_examples=EXAMPLES)]
+    ) -> Response:
         """Write texts around the words and phrases of one or several lists.
 
         Every constraint is in the text, in order and as often as asked. `results` has one entry for each list: its
         texts, best first.
         """
-        deadline = _deadline(limits)
-        asked = _asked(service, await _read(request, schemas.GenerateRequest, limits, deadline))
-        results = await _settled(request, service.generate(asked), limits, deadline)
-        content = await asyncio.to_thread(lambda: _json(_answer(asked, results)))
-        return Response(content, media_type="application/json")
+        asked = _asked(service, body)
+        results = await _settled(request, service.generate(asked), limits)
+        return await asyncio.to_thread(lambda: JSONResponse(_answer(asked, results)))
 
     @api.post(
         "/generate/stream",
         response_class=StreamingResponse,
-        openapi_extra=schemas.body_of(schemas.GenerateRequest, one_list=EXAMPLE),
         responses={
             200: {
                 "description": "Server-sent events: `stage` for X^0, X^1, ..., then `done`, or `error`.",
-                "content": schemas.stream_content(),
+                "content": {"text/event-stream": {"itemSchema": EVENT}},
             }
         },
     )
-    async def stream(request: Request) -> Response:
+    async def stream(
+        request: Request,
+        body: Annotated[GenerateRequest, AsJson(), Body(openapi_examples={"one list": EXAMPLES["one list"]})],
+    ) -> Response:
         """Write around one list of constraints, and send every stage as it comes.
 
         `stage` events carry `{"stage", "tokens", "text"}`; `done` carries what `/v1/generate` answers; `error` has the
         shape of all errors. Where several texts are asked for, or a length, or the preset `released`, the stages of the
-        best text are sent when it is finished. A model that revises a text once it has grown may have replaced words in
-        the stages of `done`.
+        best text are sent when it is finished.
         """
-        deadline = _deadline(limits)
-        asked = _asked(service, await _read(request, schemas.GenerateRequest, limits, deadline))
+        asked = _asked(service, body)
         if len(asked.lists) != 1:
             raise UsageError(
                 f"constraints: expected one list to stream, found {len(asked.lists)}.", "Use /v1/generate for several."
             )
-        events = _Events(service, asked, request, deadline)
+        events = _Events(service, asked, request)
         return StreamingResponse(events.lines(), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
 
-    @api.post(
-        "/explain",
-        response_model=schemas.ExplainAnswer,
-        openapi_extra=schemas.body_of(schemas.ExplainRequest, a_text={"text": "The food was great."}),
-    )
-    async def explain(request: Request) -> Response:
+    @api.post("/explain", response_model=ExplainAnswer)
+    async def explain(
+        request: Request,
+        body: Annotated[ExplainRequest, AsJson(), Body(examples=[{"text": "The food was great."}])],
+    ) -> Response:
         """What each word of a text is worth, and at which stage it would be born."""
-        deadline = _deadline(limits)
-        asked = await _read(request, schemas.ExplainRequest, limits, deadline)
-        limits.check_text(asked.text)
-        ticket = service.explain(service.choose(asked.model), asked.text, asked.skeleton)
-        [found] = await _settled(request, ticket, limits, deadline)
-        return Response(_json(found), media_type="application/json")
+        limits.check_text(body.text)
+        ticket = service.explain(service.choose(body.model), body.text, body.skeleton)
+        [found] = await _settled(request, ticket, limits)
+        return JSONResponse(found)
 
-    @api.get("/models", response_model=schemas.ModelsAnswer)
+    @api.get("/models", response_model=ModelsAnswer)
     async def models() -> Response:
         """What can be asked for: models, limits, options."""
         found = {"default": service.names[0], "models": service.describe(), "limits": asdict(limits)}
-        return JSONResponse(found | {"options": schemas.option_schemas(limits)})
+        return JSONResponse(found | {"options": option_schemas(limits)})
 
     return api
 
@@ -181,14 +188,15 @@ def _operation(service: Service, settings: Settings) -> APIRouter:
     router = APIRouter()
 
     @router.head("/health", include_in_schema=False)
-    @router.get("/health", response_model=schemas.Health, responses={503: {"model": schemas.Health}})
+    @router.get("/health", response_model=Health, responses={503: {"model": Health}})
     async def health() -> Response:
         """200 once every model has written a text; 503 before, while one fails, and when the server is to stop."""
         return JSONResponse({"status": service.status}, 200 if service.status == "ok" else 503)
 
-    @router.get(
+    guarded = _router(settings)
+
+    @guarded.get(
         "/metrics",
-        dependencies=_keys(settings),
         response_class=Response,
         responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, 401: ERRORS[401]},
     )
@@ -196,69 +204,15 @@ def _operation(service: Service, settings: Settings) -> APIRouter:
         """Counts and times for Prometheus."""
         return Response(service.metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
+    router.include_router(guarded)
     return router
-
-
-def _keys(settings: Settings) -> list[Any]:
-    """What a route asks for when the server has API keys."""
-    known = [key.encode() for key in settings.keys]
-
-    async def check(
-        given: Annotated[HTTPAuthorizationCredentials | None, Depends(HTTPBearer(auto_error=False))],
-    ) -> None:
-        key = given.credentials.encode() if given else b""
-        # Compared with every key, whichever it is, so that the time tells nothing about them.
-        if sum(hmac.compare_digest(key, one) for one in known) == 0:
-            raise unauthorised()
-
-    return [Depends(check)] if known else []
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Requests
 
 
-def _deadline(limits: Limits) -> float:
-    return asyncio.get_running_loop().time() + limits.seconds
-
-
-def _left(deadline: float) -> float:
-    return max(0.0, deadline - asyncio.get_running_loop().time())
-
-
-async def _read(request: Request, schema: type[Schema], limits: Limits, deadline: float) -> Schema:
-    """The body of a request, read no further than it may be long."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
-        raise Refusal(
-            415,
-            "UnsupportedMediaType",
-            f'Expected "Content-Type: application/json", found "{kind[:100]}".',
-            "Send JSON.",
-        )
-
-    async def read() -> bytes:
-        body = bytearray()
-        announced = int(request.headers.get("content-length", 0))
-        if announced <= limits.body_bytes:
-            async for chunk in request.stream():
-                body += chunk
-                if len(body) > limits.body_bytes:
-                    break
-        if max(announced, len(body)) > limits.body_bytes:
-            message = f"Expected a body of at most {limits.body_bytes:,} bytes, found a longer one."
-            raise Refusal(413, "ContentTooLarge", message, "Send several requests.", {"Connection": "close"})
-        return bytes(body)
-
-    try:
-        body = await asyncio.wait_for(read(), _left(deadline))
-    except asyncio.TimeoutError as error:
-        message = f"The body did not arrive within {limits.seconds:g} seconds."
-        raise Refusal(408, "RequestTimeout", message, "Send it again.", {"Connection": "close"}) from error
-    return schema.model_validate_json(body)
-
-
-def _asked(service: Service, body: schemas.GenerateRequest) -> Asked:
+def _asked(service: Service, body: GenerateRequest) -> Asked:
     """What a body asks for, within the limits."""
     model = service.choose(body.model)
     given = body.lists
@@ -275,13 +229,13 @@ def _asked(service: Service, body: schemas.GenerateRequest) -> Asked:
     return Asked(model, lists, replace(body.options, banned=banned))
 
 
-async def _settled(request: Request, ticket: Ticket, limits: Limits, deadline: float) -> list[Any]:
+async def _settled(request: Request, ticket: Ticket, limits: Limits) -> list[Any]:
     """The results of a request, unless its time is over or its client leaves: then it is given up."""
     answer = asyncio.wrap_future(ticket.future)
     leaving = asyncio.create_task(_disconnected(request))
     try:
         either: set[asyncio.Future[Any]] = {answer, leaving}
-        await asyncio.wait(either, timeout=_left(deadline), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(either, timeout=limits.seconds, return_when=asyncio.FIRST_COMPLETED)
         if answer.done():
             return answer.result()
         raise gone() if leaving.done() else too_slow(limits.seconds)
@@ -310,26 +264,35 @@ def _plain(generation: Generation) -> dict[str, Any]:
     return generation.to_dict() | {"score": score}
 
 
-def _json(content: dict[str, Any]) -> bytes:
-    return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+def _event(name: str, data: dict[str, Any]) -> str:
+    """A server-sent event.
+
+    >>> _event("stage", {"stage": 0})
+    'event: stage\\ndata: {"stage": 0}\\n\\n'
+    """
+    return f"event: {name}\ndata: {json.dumps(data, ensure_ascii=False)}\n\n"
 
 
 def _stage_event(generation: Generation, number: int, text: str) -> str:
     tokens = [{"token": token.text, "new": token.new} for token in generation.stages[number]]
-    return event("stage", {"stage": number, "tokens": tokens, "text": text})
+    return _event("stage", {"stage": number, "tokens": tokens, "text": text})
+
+
+_END = object()
 
 
 class _Events:
     """The server-sent events of one request."""
 
-    def __init__(self, service: Service, asked: Asked, request: Request, deadline: float) -> None:
-        self.service, self.asked, self.request, self.deadline = service, asked, request, deadline
+    def __init__(self, service: Service, asked: Asked, request: Request) -> None:
+        self.service, self.asked, self.request = service, asked, request
         self.pointer = service.pointer(asked.model)
         self._loop = asyncio.get_running_loop()
+        self._deadline = self._loop.time() + service.limits.seconds
         self._growths: asyncio.Queue[Any] = asyncio.Queue()
-        """The text after every stage as it comes from the thread of the model; None at the end."""
+        """The text after every stage as it comes from the thread of the model; `_END` at the end."""
         self.ticket = service.generate(asked, self._send if asked.grows_alone else None)
-        self.ticket.future.add_done_callback(lambda _: self._send(None))
+        self.ticket.future.add_done_callback(lambda _: self._send(_END))
 
     def _send(self, growth: Any) -> None:
         with suppress(RuntimeError):  # the event loop has ended
@@ -339,78 +302,33 @@ class _Events:
         """The events, one after the other. Who stops listening is dropped at the next stage."""
         sent = 0
         try:
-            while True:
-                try:
-                    growth = await asyncio.wait_for(self._growths.get(), min(KEEP_ALIVE, _left(self.deadline)))
-                except asyncio.TimeoutError:
-                    if _left(self.deadline) == 0:
-                        raise too_slow(self.service.limits.seconds) from None
-                    yield ": still at it\n\n"
-                    continue
+            async for growth in self._grown():
                 if growth is None:
-                    break
-                if growth.is_revised:  # words are replaced in all stages, so only the whole can tell it
-                    continue
-                generation = self.pointer.written(growth)
-                yield _stage_event(generation, len(generation.stages) - 1, generation.text)
-                sent += 1
+                    yield ": still at it\n\n"
+                else:
+                    generation = self.pointer.written(growth)
+                    yield _stage_event(generation, len(generation.stages) - 1, generation.text)
+                    sent += 1
             results: list[list[Generation]] = self.ticket.future.result()
             best = results[0][0]
             if not sent:
                 for number, text in enumerate(self.pointer.drafts(best)):
                     yield _stage_event(best, number, text)
-            yield event("done", _answer(self.asked, results))
+            yield _event("done", _answer(self.asked, results))
         except Exception as error:
-            yield event("error", refusal_of(error).body)
+            yield _event("error", refusal_of(error).body)
         finally:
             self.ticket.future.cancel()
             self.request.scope[BATCH] = self.ticket.batch
 
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Pages
-
-
-def _add_pages(app: FastAPI) -> None:
-    """The page for people, its files, and the page that lists the endpoints.
-
-    Everything is read once, now: no path that a client sends ever reaches the file system.
-    """
-    paths = [path for path in (HERE / "page").glob("*") if path.suffix in KINDS]
-    files = {path.name: path for path in (*paths, HERE / "documentation.css")}
-    contents = {name: (path.read_bytes(), KINDS[path.suffix]) for name, path in files.items()}
-
-    def file(name: str) -> Response:
-        if name not in contents:
-            raise not_found("There is nothing at this address.", "See /docs for all addresses.")
-        content, kind = contents[name]
-        return Response(content, media_type=kind, headers={"Cache-Control": "no-cache"})
-
-    pages = APIRouter(include_in_schema=False)
-
-    @pages.api_route("/", methods=["GET", "HEAD"])
-    async def home() -> Response:
-        return file("index.html")
-
-    @pages.api_route("/static/{name}", methods=["GET", "HEAD"])
-    async def static(name: str) -> Response:
-        return file(name)
-
-    @pages.api_route("/docs", methods=["GET", "HEAD"])
-    async def docs() -> Response:
-        return HTMLResponse(render(app.openapi()), headers={"Cache-Control": "no-cache"})
-
-    app.include_router(pages)
-
-
-def _describe_requests(app: FastAPI, limits: Limits) -> None:
-    """Let OpenAPI know the bodies, which we read ourselves: no byte more than allowed, and strictly."""
-
-    def openapi() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            document = get_openapi(title=app.title, version=app.version, routes=app.routes, description=ABOUT)
-            document["components"]["schemas"] |= schemas.more_schemas(limits)
-            app.openapi_schema = document
-        return app.openapi_schema
-
-    app.openapi = openapi  # type: ignore[method-assign]
+    async def _grown(self) -> AsyncIterator[Any]:
+        """The text after every stage; None where nothing has happened for a while."""
+        while (left := self._deadline - self._loop.time()) > 0:
+            try:
+                growth = await asyncio.wait_for(self._growths.get(), min(KEEP_ALIVE, left))
+            except asyncio.TimeoutError:
+                growth = None
+            if growth is _END:
+                return
+            yield growth
+        raise too_slow(self.service.limits.seconds)

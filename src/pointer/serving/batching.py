@@ -15,9 +15,8 @@ from collections import deque
 from collections.abc import Callable, Generator, Hashable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from typing import Any, Protocol
-
-import torch
+from dataclasses import dataclass
+from typing import Any
 
 from pointer.decoding.engine import has_stopped
 from pointer.decoding.generator import Pointer, Wanted
@@ -44,17 +43,16 @@ class Closed(Exception):
     """No new work is taken."""
 
 
-class Observer(Protocol):
-    """Who wants to know what goes on."""
+@dataclass(frozen=True)
+class Observer:
+    """Who is told what goes on."""
 
-    def queue(self, lists: int) -> None:
-        """So many lists wait or are being decoded."""
-
-    def batch(self, texts: int) -> None:
-        """So many texts have just grown by a stage together."""
-
-    def dropped(self) -> None:
-        """A list was given up because nobody waits for it any more."""
+    queue: Callable[[int], None]
+    """So many lists wait or are being decoded."""
+    batch: Callable[[int], None]
+    """So many texts have just grown by a stage together."""
+    dropped: Callable[[], None]
+    """A list was given up because nobody waits for it any more."""
 
 
 class Ticket:
@@ -84,7 +82,9 @@ class Ticket:
 class _Work:
     """A plan that is being followed, and the texts it wants now."""
 
-    def __init__(self, lane: Hashable, plan: AnyPlan, ticket: Ticket, place: int, weight: int, watch: Watch) -> None:
+    def __init__(
+        self, lane: Hashable, plan: AnyPlan, ticket: Ticket, place: int, weight: int, watch: Watch | None
+    ) -> None:
         self.lane, self.plan, self.ticket, self.place, self.weight = lane, plan, ticket, place, weight
         self.watch = watch
         self.engine: Any = None
@@ -105,7 +105,8 @@ class _Work:
 
     def _have_stopped(self, pools: list[list[Any]]) -> bool:
         self.pools = pools
-        self.watch(pools[0][0])
+        if self.watch:
+            self.watch(pools[0][0])
         return all(map(has_stopped, pools))
 
 
@@ -199,7 +200,7 @@ class Batcher:
             self._count(len(plans))
             weight = min(weight, self.limits.batch)
             for place, plan in enumerate(plans):
-                self._arrived.append(_Work(lane, plan, ticket, place, weight, watch or _unwatched))
+                self._arrived.append(_Work(lane, plan, ticket, place, weight, watch))
             self._changed.notify()
         ticket.future.add_done_callback(lambda _: self._release(len(plans)))
         return ticket
@@ -253,7 +254,7 @@ class Batcher:
             pointer = self.open_model()
         forward = pointer.predict
 
-        def predict(*given: Any) -> torch.Tensor:
+        def predict(*given: Any) -> Any:
             if self._batch and all(work.ticket.future.done() for work in self._batch):
                 raise _Abandoned
             return forward(*given)
@@ -336,12 +337,8 @@ def _try_out(pointer: Pointer) -> None:
     pointer.generate(["ready"], preset="plain", max_length=8)
 
 
-def _unwatched(_: Any) -> None:
-    """Nobody looks."""
-
-
 def weight_of(options: Options, most: int) -> int:
     """How many texts one list has under way; what takes a whole turn for itself weighs all there is room for."""
-    if options.preset == "released" or options.blocks == 0:
+    if options.preset == "released" or options.rounds == 0:
         return most
     return options.width if options.decoding == "beam" else max(options.n, options.best_of)

@@ -1,28 +1,26 @@
-"""Around every request: security headers, one line in the log, the counts, and the last net for errors."""
+"""Around every request: one line in the log, the counts, the last net for errors; in front of the API: the keys."""
 
-import asyncio
+import hmac
 import logging
 import time
-from contextlib import suppress
+from collections.abc import Callable, Coroutine
+from typing import Any
 
-from starlette.datastructures import Headers, MutableHeaders
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
+from fastapi.security import HTTPBearer
+from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
-from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pointer.serving.failures import Refusal, refusal_of
+from pointer.serving.failures import refusal_of
+from pointer.serving.limits import Settings
 from pointer.serving.metrics import Metrics
+from pointer.web import Refusal
 
-HEADERS = {
-    "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-}
-REST_BYTES, REST_SECONDS = 2**20, 1.0
-"""How much of a body that is refused is read all the same, and thrown away: to close a connection on which something
-still arrives resets it, and the client would see that instead of the answer."""
 BATCH = "pointer.batch"
 """Where a request's scope says how many texts grew together with its own."""
+BEARER = HTTPBearer(auto_error=False)
 
 log = logging.getLogger("pointer.serving")
 
@@ -39,27 +37,20 @@ class Guard:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
         start, status = time.perf_counter(), 0
-        body = _Body(receive, is_held="expect" in Headers(scope=scope))
 
-        async def send_guarded(message: Message) -> None:
+        async def send_noted(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                if status >= 400 and status != 408:  # which is a body that does not arrive
-                    await body.discard_rest()
-                headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers.setdefault(name, value)
-                headers.setdefault("Cache-Control", "no-store")
             await send(message)
 
         try:
-            await self.app(scope, body.receive, send_guarded)
+            await self.app(scope, receive, send_noted)
         except Exception as error:
             refusal = refusal_of(error)
             if status:  # too late for another answer: the connection breaks, so that the client takes nothing for whole
                 raise
-            await refusal.response(scope, receive, send_guarded)
+            await refusal.response(scope, receive, send_noted)
         finally:
             self._note(scope, status, time.perf_counter() - start)
 
@@ -73,34 +64,50 @@ class Guard:
         log.info("%s %s %d %.0f ms%s", method, route, status, seconds * 1000, batch)
 
 
-class _Body:
-    """The body of a request, which knows whether all of it has been read.
+def guarded_route(settings: Settings) -> type[APIRoute]:
+    """Routes that ask for a key and for JSON before any of the body is read; a dependency would ask after that."""
+    keys = [key.encode() for key in settings.keys]
 
-    One that is held back does not come before it is asked for (`Expect: 100-continue`).
-    """
+    class GuardedRoute(APIRoute):
+        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+            handle = super().get_route_handler()
 
-    def __init__(self, receive: Receive, is_held: bool) -> None:
-        self._receive = receive
-        self._is_held = is_held
-        self._is_over = False
+            async def guarded(request: Request) -> Response:
+                if keys:
+                    await _check_key(request, keys)
+                if self.body_field:
+                    _check_kind(request)
+                return await handle(_Unparsed(request.scope, request.receive))
 
-    async def receive(self) -> Message:
-        """The next part."""
-        self._is_held = False
-        message = await self._receive()
-        self._is_over = not message.get("more_body", False)
-        return message
+            return guarded
 
-    async def discard_rest(self) -> None:
-        """Read on to the end, if it is not too far away."""
+    return GuardedRoute
 
-        async def read() -> None:
-            found = 0
-            while not self._is_held and not self._is_over and found < REST_BYTES:
-                found += len((await self.receive()).get("body", b""))
 
-        with suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(read(), REST_SECONDS)
+class _Unparsed(Request):
+    """A request whose body Pydantic parses (see `schemas.AsJson`): Python's parser lets half characters through."""
+
+    async def json(self) -> bytes:
+        """The body as it is."""
+        return await self.body()
+
+
+async def _check_key(request: Request, keys: list[bytes]) -> None:
+    given = await BEARER(request)
+    key = given.credentials.encode() if given else b""
+    # Compared with every key, whichever it is, so that the time tells nothing about them.
+    if sum(hmac.compare_digest(key, one) for one in keys) == 0:
+        message = "Expected one of this server's API keys, found none of them."
+        hint = 'Send a header "Authorization: Bearer KEY".'
+        raise Refusal(401, "Unauthorized", message, hint, {"WWW-Authenticate": "Bearer"})
+
+
+def _check_kind(request: Request) -> None:
+    """Only JSON: the other kinds are those that a page of any site may send without asking."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        message = f'Expected "Content-Type: application/json", found "{kind[:100]}".'
+        raise Refusal(415, "UnsupportedMediaType", message, "Send JSON.")
 
 
 class Cors(CORSMiddleware):
@@ -111,10 +118,5 @@ class Cors(CORSMiddleware):
         answer = super().preflight_response(request_headers)
         if answer.status_code < 400:
             return answer
-        refusal = Refusal(
-            answer.status_code,
-            "NotAllowed",
-            "This server does not let a page of that site make this request.",
-            "Start it with --allow-origin SITE.",
-        )
-        return refusal.response
+        message = "This server does not let a page of that site make this request."
+        return Refusal(answer.status_code, "NotAllowed", message, "Start it with --allow-origin SITE.").response

@@ -37,7 +37,7 @@ class Limits:
     wait: float = 0.005
     """Seconds that an idle model waits for company before it starts on a text."""
     seconds: float = 60.0
-    """Seconds after which a request is given up."""
+    """Seconds that a body may take to arrive, and from there on a text to be finished; then a request is given up."""
 
     def __post_init__(self) -> None:
         for entry in fields(self):

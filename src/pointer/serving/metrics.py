@@ -12,6 +12,8 @@ from prometheus_client import (
     multiprocess,
 )
 
+from pointer.serving.batching import Observer
+
 MANY_PROCESSES = "PROMETHEUS_MULTIPROC_DIR"
 """The environment variable with the folder in which several processes add up their counts."""
 
@@ -64,28 +66,10 @@ class Metrics:
         multiprocess.MultiProcessCollector(together)  # type: ignore[no-untyped-call]
         return generate_latest(together)
 
-
-class ModelMetrics:
-    """The counts of one model, as its batcher wants them."""
-
-    def __init__(self, metrics: Metrics, model: str) -> None:
-        self._queue = metrics.queue.labels(model)
-        self._batch = metrics.batch.labels(model)
-        self._cancelled = metrics.cancelled.labels(model)
-        self._tokens = metrics.tokens.labels(model)
-
-    def queue(self, lists: int) -> None:
-        """So many lists wait or are being decoded."""
-        self._queue.set(lists)
-
-    def batch(self, texts: int) -> None:
-        """So many texts have grown by a stage together."""
-        self._batch.observe(texts)
-
-    def dropped(self) -> None:
-        """A list was given up."""
-        self._cancelled.inc()
-
-    def finished(self, tokens: int) -> None:
-        """A text of so many tokens is done."""
-        self._tokens.inc(tokens)
+    def observer(self, model: str) -> Observer:
+        """Who counts what the batcher of a model does."""
+        return Observer(
+            queue=self.queue.labels(model).set,
+            batch=self.batch.labels(model).observe,
+            dropped=self.cancelled.labels(model).inc,
+        )

@@ -1,15 +1,25 @@
 """What requests and answers look like; OpenAPI and `/v1/models` are made from the same definitions."""
 
-import json
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic.json_schema import models_json_schema
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
 
 from pointer.decoding.options import CHOICES, RANGES, Options
+from pointer.prepare.explain import ExplainedToken
 from pointer.serving.limits import Limits
 
-REFERENCE = "#/components/schemas/{model}"
+
+class AsJson:
+    """Marks a body whose bytes Pydantic reads by itself.
+
+    Of JSON it knows that an object can be a dataclass and a list a tuple, and is strict about all the rest; of the
+    Python objects that FastAPI would give it, it could not tell.
+    """
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        body = handler(source)
+        return core_schema.json_or_python_schema(json_schema=body, python_schema=core_schema.json_schema(body))
 
 
 class _Request(BaseModel):
@@ -82,26 +92,6 @@ class GenerateAnswer(_Answer):
     results: list[list[Generation]]
 
 
-class StageEvent(_Answer):
-    """The data of an event `stage`."""
-
-    stage: int
-    """0 for X^0, which is what was asked for."""
-    tokens: list[Token]
-    text: str
-    """As people would write it."""
-
-
-class ExplainedToken(_Answer):
-    """A token with the scores of its word, and the stage at which it is born."""
-
-    token: str
-    scores: dict[str, float]
-    factor: float
-    importance: float
-    stage: int
-
-
 class ExplainAnswer(_Answer):
     """A text with the scores of its tokens, and its stages X^0 to X^K."""
 
@@ -160,10 +150,24 @@ class ErrorAnswer(_Answer):
     )
 
 
+EVENT = {
+    "type": "object",
+    "required": ["event", "data"],
+    "properties": {
+        "event": {"enum": ["stage", "done", "error"]},
+        "data": {"type": "string", "contentMediaType": "application/json"},
+    },
+}
+"""A server-sent event, as OpenAPI 3.2 describes those; FastAPI could do it only for a stream that cannot be refused."""
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorAnswer} for status in (400, 401, 404, 408, 413, 415, 422, 429, 500, 503)
+}
+"""What each of them means is in docs/serving.md."""
+
+
 def option_schemas(limits: Limits) -> dict[str, dict[str, Any]]:
     """Every decoding option as a JSON schema, with what this server allows."""
-    _, found = models_json_schema([(GenerateRequest, "validation")], ref_template=REFERENCE)
-    properties: dict[str, dict[str, Any]] = found["$defs"]["Options"]["properties"]
+    properties: dict[str, dict[str, Any]] = GenerateRequest.model_json_schema()["$defs"]["Options"]["properties"]
     for name, schema in properties.items():
         schema.pop("title")
         if name in CHOICES:
@@ -173,49 +177,3 @@ def option_schemas(limits: Limits) -> dict[str, dict[str, Any]]:
             schema |= {"minimum": low, "maximum": min(high, getattr(limits, name, high))}
     properties["banned"] |= {"maxItems": limits.banned}
     return properties
-
-
-def more_schemas(limits: Limits) -> dict[str, Any]:
-    """For OpenAPI: the schemas of what FastAPI neither reads nor writes for us, bodies and events."""
-    _, found = models_json_schema(
-        [(GenerateRequest, "validation"), (ExplainRequest, "validation"), (StageEvent, "serialization")],
-        ref_template=REFERENCE,
-    )
-    schemas: dict[str, Any] = found["$defs"]
-    schemas["Options"]["properties"] = option_schemas(limits)
-    schemas["Options"]["description"] = "How a text is decoded; every option may be left out."
-    return schemas
-
-
-def body_of(request: type[BaseModel], **examples: Any) -> dict[str, Any]:
-    """The part of an OpenAPI operation that describes its body."""
-    named = {name.replace("_", " "): {"value": value} for name, value in examples.items()}
-    schema = {"$ref": REFERENCE.format(model=request.__name__)}
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema, "examples": named}}}}
-
-
-def stream_content() -> dict[str, Any]:
-    """The part of an OpenAPI response that describes server-sent events."""
-    kinds = [{"$ref": REFERENCE.format(model=kind.__name__)} for kind in (StageEvent, GenerateAnswer, ErrorAnswer)]
-    item = {
-        "type": "object",
-        "required": ["event", "data"],
-        "properties": {
-            "event": {"enum": ["stage", "done", "error"]},
-            "data": {"type": "string", "contentMediaType": "application/json", "contentSchema": {"anyOf": kinds}},
-        },
-    }
-    tokens = [{"token": "food", "new": False}]
-    example = event("stage", {"stage": 0, "tokens": tokens, "text": "Food"})
-    return {
-        "text/event-stream": {"itemSchema": item, "example": example + event("done", {"model": "wiki", "results": []})}
-    }
-
-
-def event(name: str, data: dict[str, Any]) -> str:
-    """A server-sent event.
-
-    >>> event("stage", {"stage": 0})
-    'event: stage\\ndata: {"stage": 0}\\n\\n'
-    """
-    return f"event: {name}\ndata: {json.dumps(data, ensure_ascii=False)}\n\n"

@@ -26,6 +26,7 @@ from pointer.serving.app import create_app
 from pointer.serving.limits import Settings
 from pointer.serving.metrics import MANY_PROCESSES, forget
 from pointer.serving.service import Served, Service
+from pointer.web import address_of, listen
 
 try:
     import uvicorn
@@ -71,24 +72,12 @@ def serve(plan: Plan, host: str, port: int, workers: int, announce: Callable[[st
     """Serve until a signal comes; `announce` is told the address once it can be reached."""
     for model in plan.models.values():
         Served.of(model)  # a wrong name is found out here, and a Hub id is fetched once
-    with _listening(host, port) as listening:
-        shown = f"[{host}]" if ":" in host else host
-        announce(f"http://{shown}:{listening.getsockname()[1]}")
+    with listen(host, port) as listening:
+        announce(address_of(host, listening))
         if workers == 1:
             run(plan, listening)
         else:
             _run_many(plan, listening, workers)
-
-
-def _listening(host: str, port: int) -> socket.socket:
-    try:
-        return socket.create_server(
-            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=2048
-        )
-    except (OSError, OverflowError) as error:
-        raise UsageError(
-            f"Could not listen at {host}, port {port}: {str(error).rstrip('.')}.", "Choose another --port or --host."
-        ) from error
 
 
 def run(plan: Plan, listening: socket.socket) -> None:

@@ -6,17 +6,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pointer.checkpoint import CARD, checkpoint_folder
 from pointer.decoding.generator import Generation, Pointer
 from pointer.decoding.options import Options
-from pointer.model import CARD, checkpoint_folder
 from pointer.prepare.explain import explain
 from pointer.prepare.rows import RowSettings
 from pointer.prepare.shards import FREQUENCIES
 from pointer.serving.batching import AnyPlan, Batcher, Ticket, Watch, weight_of
-from pointer.serving.failures import not_found, unavailable
+from pointer.serving.failures import stopping, unavailable
 from pointer.serving.limits import Limits
-from pointer.serving.metrics import Metrics, ModelMetrics
+from pointer.serving.metrics import Metrics
 from pointer.vocabulary import EMBEDDED
+from pointer.web import Refusal
 
 
 @dataclass(frozen=True)
@@ -62,8 +63,9 @@ class Service:
         """By served name; the first one is the default."""
         self.limits = limits
         self.metrics = Metrics()
-        self._counts = {name: ModelMetrics(self.metrics, name) for name in models}
-        self._batchers = {name: Batcher(models[name].open, limits, self._counts[name]) for name in models}
+        self._batchers = {
+            name: Batcher(model.open, limits, self.metrics.observer(name)) for name, model in models.items()
+        }
         self._is_stopping = False
 
     @property
@@ -111,13 +113,14 @@ class Service:
     def choose(self, name: str | None) -> str:
         """The served name of the model that a request means."""
         if name is not None and name not in self._batchers:
-            raise not_found(f'model: expected {" or ".join(self.names)}, found "{name[:100]}".', "Name one of these.")
+            message = f'model: expected {" or ".join(self.names)}, found "{name[:100]}".'
+            raise Refusal(404, "NotFound", message, "Name one of these.")
         return name or self.names[0]
 
     def pointer(self, name: str) -> Pointer:
         """A model that is ready."""
         if self.status == "stopping":
-            raise unavailable("Stopping", "The server is about to stop and takes no new work.")
+            raise stopping()
         batcher = self._batchers[name]
         if batcher.pointer is None:
             raise unavailable("Starting", f"The model {name} is being opened.")
@@ -137,7 +140,7 @@ class Service:
 
     def _counted(self, name: str, plan: AnyPlan) -> AnyPlan:
         found: list[Generation] = yield from plan
-        self._counts[name].finished(sum(len(generation.tokens) for generation in found))
+        self.metrics.tokens.labels(name).inc(sum(len(generation.tokens) for generation in found))
         return found
 
     def explain(self, name: str, text: str, skeleton: str) -> Ticket:

@@ -91,8 +91,7 @@ export class Viewer {
     else if (stage > 0) this.#play();
   }
 
-  // All texts, best first. If the best is the one that has been growing, it goes on from where it is; words that a
-  // revision has replaced since change where they stand.
+  // All texts, best first. If the best is the one that has been growing, it goes on from where it is.
   finish(generations) {
     const seen = this.#texts[0]?.stages ?? [];
     this.#isRunning = false;

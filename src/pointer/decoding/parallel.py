@@ -1,0 +1,203 @@
+"""`ParallelPointer`: a `Pointer` whose model, an insertion transformer, fills all gaps of a text at once."""
+
+import gzip
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from pointer.decoding import picks
+from pointer.decoding.constraints import FRAME, INSERTED, Tokens, first_stage
+from pointer.decoding.engine import Engine, Growth
+from pointer.decoding.generator import Generation, Plan, Pointer
+from pointer.decoding.options import Options
+from pointer.decoding.presets import PRESETS, Preset
+from pointer.decoding.released import LENGTH, decode_released, released_text
+from pointer.decoding.rules import Rules
+from pointer.decoding.scores import Scores
+from pointer.decoding.search import Predict, Text
+from pointer.errors import UsageError
+from pointer.model import InsertionTransformer
+from pointer.stage import Token, births
+from pointer.vocabulary import Vocabulary
+from pointer.writing import missing_constraints, write
+
+
+class ParallelPointer(Pointer):
+    """An insertion transformer that writes texts around constraints, stage by stage."""
+
+    def __init__(
+        self,
+        predict: Predict,
+        vocabulary: Vocabulary,
+        *,
+        casing: Mapping[str, Mapping[str, str]] | None = None,
+        end: str = "fixed",
+        longest: int = 512,
+        name: str = "model",
+        device: torch.device | None = None,
+        preset: Preset = PRESETS["default"],
+        noi_offset: float = 0.0,
+        rounds: int = 1,
+        frequencies: bytes | None = None,
+        model: InsertionTransformer | None = None,
+    ) -> None:
+        self.predict: Predict = predict
+        self.vocabulary = vocabulary
+        self.casing = casing or {}
+        self.end = end
+        self.longest = longest
+        self.name = name
+        self.device = device or torch.device("cpu")
+        self.preset = preset
+        """What `default` is for this model."""
+        self.noi_offset = noi_offset
+        """Added to the log-probability of `[NOI]` by `default`, so that texts get as long as those of the corpus."""
+        self.rounds = rounds
+        self._frequencies = frequencies
+        self.model = model
+
+    @classmethod
+    def open(cls, folder: Path, name: str, device: torch.device, dtype: str = "float32") -> "ParallelPointer":
+        """A generator from a checkpoint folder."""
+        model = InsertionTransformer.from_pretrained(folder)
+        model.to(device=device, dtype=getattr(torch, dtype))  # type: ignore[call-arg]
+        model.eval()  # type: ignore[no-untyped-call]
+        return cls.of(model, name)
+
+    @classmethod
+    def of(cls, model: InsertionTransformer, name: str) -> "ParallelPointer":
+        """A generator for a model that is already open, where it is; `name` is what errors call it."""
+        if model.vocabulary is None:
+            raise UsageError("model: expected one with a vocabulary, found none.", "Open it with from_pretrained.")
+        table = model.files.get("casing.json.gz")
+        section = model.config.pointer
+        return cls(
+            predictor(model),
+            model.vocabulary,
+            casing=json.loads(gzip.decompress(table)) if table else None,
+            end=section["end"],
+            longest=model.config.max_position_embeddings,
+            name=name,
+            device=model.device,
+            noi_offset=section.get("noi_offset", 0.0),
+            rounds=section.get("rounds", 1),
+            frequencies=model.files.get("document_frequencies.json.gz"),
+            model=model,
+        )
+
+    @property
+    def parameters(self) -> int:
+        """How many weights the model has."""
+        return sum(weights.numel() for weights in self.model.parameters()) if self.model else 0
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens its vocabulary has."""
+        return len(self.vocabulary)
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """What travels with the model: tables and the card."""
+        return self.model.files if self.model else {}
+
+    def refuse_what_it_cannot(self, options: Options) -> None:
+        """Refuse options that mean something for other models only."""
+        if options.style is not None:
+            raise UsageError(
+                f'style: expected for models that know several, found "{options.style}" with {self.name}.',
+                "Leave it out, or choose the model writer.",
+            )
+
+    def plan(self, constraints: tuple[str, ...], options: Options) -> Plan:
+        """How to get the texts of one list, best first."""
+        if options.preset == "released":
+            return [self._released(constraints, options)]
+        return (yield from super().plan(constraints, options))
+
+    def likelihood(self, texts: list[str]) -> list[float]:
+        """The log-probability of texts by a language model; nothing where none is installed."""
+        return picks.likelihood(texts)
+
+    def engine(self, options: Options) -> Engine:
+        """What lets texts grow by these options."""
+        options = replace(options, rounds=self._rounds(options))
+        is_default = options.preset == "default"
+        preset = self.preset if is_default else PRESETS[options.preset]
+        scores = Scores(
+            self.vocabulary,
+            preset,
+            noi=preset.noi + options.noi_offset + (self.noi_offset if is_default else 0.0),
+            decoding=options.decoding,
+            presence_penalty=options.presence_penalty,
+            words=self.words if preset.whole_words else None,
+            device=self.device,
+        )
+        rules = Rules(preset, options.banned)
+        return Engine(self.predict, scores, rules, options, self.end, self.longest, self.name)
+
+    def _rounds(self, options: Options) -> int:
+        """The paper decodes greedily in one round, and its beam search goes gap by gap; `default` in between."""
+        if options.rounds is not None:
+            return options.rounds
+        if options.preset != "default":
+            return 0 if options.decoding == "beam" else 1
+        return 2 if options.decoding == "beam" else self.rounds
+
+    @cached_property
+    def words(self) -> frozenset[str] | None:
+        """The words of the training texts, where the checkpoint tells them."""
+        if self._frequencies is None:
+            return None
+        return frozenset(json.loads(gzip.decompress(self._frequencies))["counts"])
+
+    def written(self, growth: Growth) -> Generation:
+        """A text as it stands now, finished or not."""
+        text, spans = write(growth.units(self.vocabulary), self.casing)
+        tokens = tuple(token.text for token in growth.stages[-1])
+        return Generation(text, tokens, tuple(spans), growth.stages, growth.score, growth.stopped, growth.constraints)
+
+    def drafts(self, generation: Generation) -> list[str]:
+        """The text after every stage of a generation, X^0 first."""
+        if not generation.spans:  # the authors' decoder keeps no account of what stands where
+            stages = ([self.vocabulary.id(token.text) for token in stage] for stage in generation.stages)
+            return [released_text(self.vocabulary, ids) for ids in stages]
+        born = births(generation.stages)
+        owner = np.full(len(born), INSERTED)
+        first = first_stage(generation.constraints, self.vocabulary, self.end)
+        owner[born == 0] = first.owner[first.owner != FRAME]
+        ids = np.array([self.vocabulary.id(token) for token in generation.tokens])
+        texts = []
+        for stage in range(len(generation.stages)):
+            tokens = Tokens(ids[born <= stage], owner[born <= stage])
+            units = Growth(generation.constraints, Text(tokens, stage, b""), ()).units(self.vocabulary)
+            texts.append(write(units, self.casing)[0])
+        return texts
+
+    def _released(self, constraints: tuple[str, ...], options: Options) -> Generation:
+        if self.model is None:
+            raise UsageError("preset: released expects a checkpoint, found a scripted model.", "Choose another preset.")
+        generator = torch.Generator().manual_seed(options.seed) if options.decoding == "sample" else None
+        length = min(LENGTH, self.longest)
+        found = decode_released(self.model, self.vocabulary, constraints, sampling=generator, length=length)
+        stages = tuple(tuple(Token(self.vocabulary.tokens[i], False) for i in ids) for ids in found.stages)
+        tokens = tuple(token.text for token in stages[-1])
+        missing = tuple(missing_constraints(found.text, constraints))
+        return Generation(found.text, tokens, (), stages, float("nan"), "max_stages", constraints, missing)
+
+
+def predictor(model: InsertionTransformer) -> Predict:
+    """The model as a function of gaps: the output layer runs only where an answer is wanted."""
+
+    def predict(
+        ids: torch.Tensor, attention: torch.Tensor | None, rows: torch.Tensor, positions: torch.Tensor
+    ) -> torch.Tensor:
+        hidden = model.bert(input_ids=ids, attention_mask=attention).last_hidden_state  # B T H
+        logits: torch.Tensor = model.cls(hidden[rows, positions])  # G V
+        return logits
+
+    return predict

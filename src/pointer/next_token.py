@@ -1,0 +1,182 @@
+"""What comes next: the log-probabilities of a causal language model after some prefixes.
+
+A function of prefixes knows nothing of batches, so whoever decodes may put any texts together, at different places.
+Keys and values are kept from call to call: a prefix that goes on where an earlier one ended costs its new tokens only.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import torch
+from transformers.cache_utils import Cache, DynamicLayer
+
+from pointer.model import LARGEST_LOGIT
+
+Prefix: TypeAlias = tuple[int, ...]
+NextToken: TypeAlias = Callable[[Sequence[Prefix]], torch.Tensor]
+"""For every prefix the log-probability of every token to come next: `B` prefixes -> `B V`."""
+
+KEPT_CALLS = 3
+"""Calls whose keys and values are kept: as many kinds of requests can take turns without computing a text twice."""
+STEP = 32
+"""Columns by which a cache grows, so that not every token makes a copy."""
+
+
+class _Layer(DynamicLayer):  # type: ignore[no-untyped-call]
+    """The keys and values of one layer. Every row has a length of its own and is written at its own place."""
+
+    def __init__(self, rows: "_Rows") -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.rows = rows
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Write what is new (`B H W D`) at the end of every row; all that is there is returned (`B H L D`)."""
+        _, heads, _, size = key_states.shape
+        places = self.rows.places[:, None, :, None].expand(-1, heads, -1, size)  # B H W D
+        for name, new in (("keys", key_states), ("values", value_states)):
+            held = _with_room(getattr(self, name), new, self.rows.width)
+            setattr(self, name, held.scatter_(2, places, new))
+        self.is_initialized = True
+        assert self.keys is not None and self.values is not None
+        return self.keys[:, :, : self.rows.width], self.values[:, :, : self.rows.width]
+
+    def get_seq_length(self) -> int:
+        """The columns in use."""
+        return self.rows.width
+
+
+def _with_room(held: torch.Tensor | None, new: torch.Tensor, width: int) -> torch.Tensor:
+    """A buffer of at least `width` columns that holds what `held` did."""
+    if held is not None and held.shape[2] >= width:
+        return held
+    rows, heads, _, size = new.shape
+    larger = new.new_zeros(rows, heads, -(-width // STEP) * STEP, size)
+    if held is not None:
+        larger[:, :, : held.shape[2]] = held
+    return larger
+
+
+@dataclass
+class _Rows:
+    """Keys and values of some prefixes, left-aligned, and how long each of them is."""
+
+    prefixes: list[Prefix]
+    layers: list[_Layer] = field(default_factory=list)
+    places: torch.Tensor = field(default_factory=lambda: torch.empty(0, 0, dtype=torch.long))
+    """Where the tokens of the present call go: `B W`."""
+    width: int = 0
+
+    @cached_property
+    def places_of(self) -> dict[Prefix, int]:
+        """The row of every prefix."""
+        return {prefix: row for row, prefix in enumerate(self.prefixes)}
+
+    def select(self, rows: list[int]) -> "_Rows":
+        """Some of the rows, in another order, perhaps some of them twice."""
+        chosen = _Rows([self.prefixes[row] for row in rows], width=self.width)
+        index = torch.tensor(rows)
+        for layer in self.layers:
+            mine = _Layer(chosen)
+            assert layer.keys is not None and layer.values is not None
+            is_same = rows == list(range(len(self.prefixes)))
+            mine.keys = layer.keys if is_same else layer.keys.index_select(0, index.to(layer.keys.device))
+            mine.values = layer.values if is_same else layer.values.index_select(0, index.to(layer.values.device))
+            mine.is_initialized = True
+            chosen.layers.append(mine)
+        return chosen
+
+
+def _joined(groups: list[_Rows]) -> _Rows:
+    """Rows of several groups as one."""
+    if len(groups) == 1:
+        return groups[0]
+    together = _Rows([prefix for group in groups for prefix in group.prefixes])
+    together.width = max(group.width for group in groups)
+    for layers in zip(*(group.layers for group in groups), strict=True):
+        mine = _Layer(together)
+        widest = max(layer.keys.shape[2] for layer in layers)
+        mine.keys = torch.cat([_with_room(layer.keys, layer.keys, widest) for layer in layers])
+        mine.values = torch.cat([_with_room(layer.values, layer.values, widest) for layer in layers])
+        mine.is_initialized = True
+        together.layers.append(mine)
+    return together
+
+
+class CachedModel:
+    """`NextToken` of a Transformers causal model that remembers the keys and values of its last answers.
+
+    `switch` makes the context in which the model runs, for example one without its adapter.
+    """
+
+    def __init__(self, model: Any, switch: Callable[[], Any] = nullcontext) -> None:
+        self.model = model
+        self.switch = switch
+        self.kept: list[_Rows] = []
+        self._lock = threading.Lock()
+
+    @torch.inference_mode()
+    def __call__(self, prefixes: Sequence[Prefix]) -> torch.Tensor:
+        """The log-probabilities of what comes next, `B V`, in float32 on the CPU."""
+        with self._lock, self.switch():
+            parts = self._parents(prefixes)
+            hidden: dict[int, torch.Tensor] = {}
+            for rows, members in parts:
+                hidden |= dict(zip(members, self._run(rows, [prefixes[i] for i in members]), strict=True))
+            self.kept = [_joined([rows for rows, _ in parts]), *self.kept][:KEPT_CALLS]
+            last = torch.stack([hidden[i] for i in range(len(prefixes))])  # B H
+            logits = self.model.get_output_embeddings()(last).float().clamp(-LARGEST_LOGIT, LARGEST_LOGIT)  # B V
+            return torch.log_softmax(logits, -1).cpu()
+
+    def _parents(self, prefixes: Sequence[Prefix]) -> list[tuple[_Rows, list[int]]]:
+        """What each prefix goes on from, taken out of what is kept, and the prefixes that do; some from nothing."""
+        found: dict[int, list[tuple[int, int]]] = {}
+        for i, prefix in enumerate(prefixes):
+            group, row = self._parent(prefix)
+            found.setdefault(group, []).append((i, row))
+        parts = []
+        for group, members in found.items():
+            rows = self.kept[group].select([row for _, row in members]) if group >= 0 else _Rows([()] * len(members))
+            parts.append((rows, [i for i, _ in members]))
+        self.kept = [group for number, group in enumerate(self.kept) if number not in found]
+        return parts
+
+    def _parent(self, prefix: Prefix) -> tuple[int, int]:
+        """The group and the row of the longest prefix of this one that is kept; (-1, 0) if there is none."""
+        for end in range(len(prefix) - 1, 0, -1):
+            for number, group in enumerate(self.kept):
+                if (row := group.places_of.get(prefix[:end])) is not None:
+                    return number, row
+        return -1, 0
+
+    def _run(self, rows: _Rows, prefixes: list[Prefix]) -> torch.Tensor:
+        """Feed what is new of every prefix; the hidden states of their last tokens, `B H`."""
+        device = self.model.device
+        old = torch.tensor([len(prefix) for prefix in rows.prefixes])
+        lengths = torch.tensor([len(prefix) for prefix in prefixes]) - old
+        most = int(lengths.max())
+        ids = torch.zeros(len(prefixes), most, dtype=torch.long)  # B W
+        for row, (prefix, start) in enumerate(zip(prefixes, old.tolist(), strict=True)):
+            ids[row, : len(prefix) - start] = torch.tensor(prefix[start:])
+        rows.places = (old[:, None] + torch.arange(most)).to(device)  # B W
+        rows.width = max(rows.width, int(rows.places.max()) + 1)
+        if not rows.layers:
+            rows.layers = [_Layer(rows) for _ in range(self.model.config.num_hidden_layers)]
+        # A token sees all that stands before it in its own row; padding at the end writes where the next token will.
+        seen = torch.arange(rows.width, device=device) <= rows.places[:, :, None]  # B W L
+        blocked = torch.zeros_like(seen, dtype=self.model.dtype).masked_fill(~seen, torch.finfo(self.model.dtype).min)
+        output = self.model.base_model(
+            input_ids=ids.to(device),
+            attention_mask=blocked[:, None],
+            position_ids=torch.minimum(rows.places, (old + lengths - 1).to(device)[:, None]),
+            past_key_values=Cache(layers=list(rows.layers)),
+            use_cache=True,
+        )
+        rows.prefixes = prefixes
+        states: torch.Tensor = output.last_hidden_state[torch.arange(len(prefixes)), lengths.to(device) - 1]
+        return states

@@ -1,0 +1,99 @@
+"""The texts of a run: those to train on, and those that are held out to validate on."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pointer.checkpoint import TABLES
+from pointer.errors import DataError, TrainingError
+from pointer.model import read_files
+from pointer.prepare.shards import PreparedData, Rows
+from pointer.training.batches import take
+from pointer.training.settings import RunSettings
+from pointer.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """What `pointer prepare` made, for a run."""
+
+    texts: Rows
+    held_out: Rows
+    vocabulary: Vocabulary
+    manifest: dict[str, Any]
+    tables: dict[str, bytes]
+    """The casing table and the document frequencies, as files."""
+
+    @classmethod
+    def open(
+        cls, folder: str | Path, validation: str | Path | None, settings: RunSettings, verify: bool = True
+    ) -> "TrainingData":
+        """Read a folder; without validation data of its own, some of its texts are held out."""
+        prepared = PreparedData.open(folder, verify)
+        try:
+            texts, held_out = _split(prepared, validation, settings)
+        except KeyError as error:  # what the reader says about a column that is not there
+            raise DataError(
+                f"Expected shards with ids, stage, importance and rank in {folder}, found some without {error}.",
+                "Prepare the data again with this version.",
+            ) from error
+        return cls(texts, held_out, prepared.vocabulary, prepared.manifest, read_files(prepared.folder, TABLES))
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What tells these data from others."""
+        return {"data": self.manifest["shards"], "vocabulary": self.vocabulary.fingerprint}
+
+    @property
+    def longest(self) -> int:
+        """The tokens of the longest text, `[CLS]` and `[SEP]` not counted."""
+        return int(max(np.diff(rows.offsets).max(initial=0) for rows in (self.texts, self.held_out)))
+
+    def describe(self) -> str:
+        """A sentence for the model card."""
+        counts, vocabulary = self.manifest["counts"], self.manifest["vocabulary"]
+        return (
+            f"{counts['rows']:,} texts, {counts['tokens']:,} tokens; vocabulary {vocabulary['fingerprint']} of "
+            f"{vocabulary['size']:,} entries. Preparation: "
+            + ", ".join(f"{key} {value}" for key, value in self.manifest["settings"].items())
+            + "."
+        )
+
+    def need_ranks(self) -> None:
+        """Refuse data in which no word is ranked as a keyword."""
+        if not self.texts.rank.any():
+            raise DataError(
+                "Expected texts with ranked keywords, found no rank in any of them.",
+                "Prepare the data again; keywords need texts in a language whose stop words are known (--language).",
+            )
+
+
+def _split(prepared: PreparedData, validation: str | Path | None, settings: RunSettings) -> tuple[Rows, Rows]:
+    rows = prepared.load()
+    if validation is None:
+        kept, few = hold_out(len(rows), settings)
+        return take(rows, kept), take(rows, np.sort(few))
+    other = PreparedData.open(validation)
+    if other.vocabulary.fingerprint != prepared.vocabulary.fingerprint:
+        raise TrainingError(
+            f"Expected validation data of the same vocabulary as {prepared.folder}, found another in {validation}.",
+            "Prepare both with one --vocabulary.",
+        )
+    held_out = other.load()
+    few = np.linspace(0, len(held_out), min(len(held_out), settings.validation_rows), endpoint=False).astype(np.int64)
+    return rows, take(held_out, few)
+
+
+def hold_out(count: int, settings: RunSettings) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The numbers of the texts to train on, in order, and of some to validate on, at random; a tenth at most."""
+    few = min(settings.validation_rows, count // 10)
+    if few == 0:
+        raise TrainingError(
+            f"Expected at least 10 texts, so that some can be held out, found {count}.",
+            "Give more texts, or prepare some to validate on (--validation).",
+        )
+    order = np.random.default_rng([settings.seed, count]).permutation(count)
+    return np.sort(order[few:]), order[:few]
