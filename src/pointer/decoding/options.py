@@ -65,7 +65,8 @@ class Options:
     banned: tuple[str, ...] = ()
     """Words that are never inserted."""
     best_of: int = 1
-    """Drafts that are written for each list, the greedy text and samples; the `n` that read best are given."""
+    """Drafts that are written for each list: the greedy text, samples, and for a writer a beam; the `n` that read best
+    are given."""
     style: str | None = None
     """What a text is like, for models that know several styles: `everyday`, `reviews`, `news`, `wiki`."""
 

@@ -133,10 +133,15 @@ class Writer(Pointer):
                 )
 
     def _drafts(self, constraints: tuple[str, ...], options: Options) -> Plan:
-        """Drafts that are written side by side, the first of them greedily."""
-        engine = self.engine(replace(options, decoding="sample", temperature=COOLER * options.temperature))
-        pools = yield Wanted(engine, [engine.start(constraints, number) for number in range(options.best_of)])
-        return [self.written(draft) for [draft] in pools]
+        """Drafts of both kinds: the greedy text with samples beside it, and the texts of a beam."""
+        beams = options.best_of // 2
+        cool = replace(options, decoding="sample", temperature=COOLER * options.temperature)
+        samples = self.engine(cool)
+        numbers = range(options.best_of - beams)
+        pools = yield Wanted(samples, [samples.start(constraints, number) for number in numbers])
+        beam = self.engine(replace(options, decoding="beam", width=beams, n=beams, best_of=1))
+        pools += yield Wanted(beam, [beam.start(constraints)])
+        return [self.written(draft) for pool in pools for draft in pool]
 
     def likelihood(self, texts: list[str]) -> list[float]:
         """The log-probability of texts by the base as it was before training."""
