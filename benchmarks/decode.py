@@ -29,10 +29,12 @@ from transformers import BertConfig
 from pointer.decoding.constraints import INSERTED, Locks, first_stage, open_gaps
 from pointer.decoding.generator import Generation, Pointer
 from pointer.decoding.options import Options
-from pointer.decoding.parallel import ParallelPointer, predictor
-from pointer.decoding.search import Predict, fill
+from pointer.decoding.parallel import ParallelPointer
+from pointer.decoding.search import fill
 from pointer.model import InsertionTransformer
 from pointer.prepare.keywords import keywords
+from pointer.runtime import Floats, Ints, Predict
+from pointer.runtime.torch import predictor
 from pointer.vocabulary import Vocabulary
 
 PADDED, ROUNDS = 256, 6
@@ -61,11 +63,9 @@ class Counted:
         self.predict = predict
         self.passes = self.positions = 0
 
-    def __call__(
-        self, ids: torch.Tensor, attention: torch.Tensor | None, rows: torch.Tensor, positions: torch.Tensor
-    ) -> torch.Tensor:
+    def __call__(self, ids: Ints, attention: Ints | None, rows: Ints, positions: Ints) -> Floats:
         self.passes += 1
-        self.positions += ids.numel()
+        self.positions += ids.size
         return self.predict(ids, attention, rows, positions)
 
 
@@ -79,21 +79,20 @@ class Growing(Counted):
         super().__init__(predict)
         self.vocabulary, self.tokens = vocabulary, tokens
 
-    def __call__(
-        self, ids: torch.Tensor, attention: torch.Tensor | None, rows: torch.Tensor, positions: torch.Tensor
-    ) -> torch.Tensor:
+    def __call__(self, ids: Ints, attention: Ints | None, rows: Ints, positions: Ints) -> Floats:
         logits = super().__call__(ids, attention, rows, positions)  # G V
-        logits[:, self.vocabulary.noi] = torch.where(self.is_filled(ids, rows, positions), -1e3, 1e3)
+        logits[:, self.vocabulary.noi] = np.where(self.is_filled(ids, rows, positions), -1e3, 1e3)
         return logits
 
-    def is_filled(self, ids: torch.Tensor, rows: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+    def is_filled(self, ids: Ints, rows: Ints, positions: Ints) -> npt.NDArray[np.bool_]:
         """Which gaps get a token: nearly all of them while the text is short, none once it is long enough."""
         lengths = (ids != self.vocabulary.id("[PAD]")).sum(1)[rows] - 2  # G
         missing = self.tokens - lengths
-        share = torch.where(missing > 0.1 * self.tokens, missing / (lengths + 1), 0.0)
+        share = np.where(missing > 0.1 * self.tokens, missing / (lengths + 1), 0.0)
         left, right = ids[rows, positions], ids[rows, positions + 1]
         mixed = (left * 7919 + right * 104_729 + positions * 1_299_709 + lengths * 15_485_863) % 1_000_003
-        return mixed * 48_271 % 1_000_003 / 1_000_003 < share
+        found: npt.NDArray[np.bool_] = mixed * 48_271 % 1_000_003 / 1_000_003 < share
+        return found
 
 
 @dataclass(frozen=True)
@@ -143,8 +142,8 @@ def one_at_a_time(subject: Subject, rule: Growing, constraints: list[str]) -> np
         padded[0, : len(tokens)] = torch.from_numpy(tokens.ids)
         visible = (padded != vocabulary.id("[PAD]")).long()
         logits = subject.model(input_ids=padded, attention_mask=visible).logits[0]  # T V
-        gaps = torch.from_numpy(open_gaps(tokens, vocabulary, Locks()))
-        is_filled = rule.is_filled(padded, torch.zeros_like(gaps), gaps)
+        gaps = open_gaps(tokens, vocabulary, Locks())
+        is_filled = torch.from_numpy(rule.is_filled(padded.numpy(), np.zeros_like(gaps), gaps))
         may_extend = torch.from_numpy((tokens.owner == INSERTED) & vocabulary.is_word[tokens.ids])
         scores = logits[gaps]  # G V
         scores[:, specials] = -torch.inf

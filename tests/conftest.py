@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,7 +15,8 @@ pytest_plugins = ["browser"]
 # The tests already run on every core, side by side; threads of their own would only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Whatever language model the machine's owner has fetched: tests bring their own, or go without.
-os.environ["POINTER_CACHE"] = str(Path(__file__).parent / "no-such-cache")
+CACHE = tempfile.TemporaryDirectory(prefix="pointer-cache-")
+os.environ["POINTER_CACHE"] = CACHE.name
 
 SAMPLE = Path(__file__).parent / "data" / "harbour.txt"
 

@@ -337,7 +337,7 @@ def test_a_process_killed_while_converting_leaves_nothing_that_looks_whole(
         (folder / "config.json").write_text("{}")
         os.kill(os.getpid(), signal.SIGKILL)
 
-    in_a_killed_process(monkeypatch, "_dequantise", dies)
+    in_a_killed_process(monkeypatch, "unpack", dies)
     assert not (cache / "smollm2").exists() and any(cache.glob(".smollm2.*.partial"))
     logits(base_folder())
     assert {path.name for path in cache.iterdir()} - {".smollm2.lock"} == {"smollm2"}
@@ -355,13 +355,13 @@ def test_a_process_killed_while_downloading_leaves_nothing_that_looks_whole(
 def test_many_at_once_convert_once_and_all_end_well(
     fetched: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    convert, calls = base._dequantise, []
+    convert, calls = base.unpack, []
 
     def counted(gguf: Path, folder: Path) -> None:
         calls.append(folder)
         convert(gguf, folder)
 
-    monkeypatch.setattr(base, "_dequantise", counted)
+    monkeypatch.setattr(base, "unpack", counted)
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda _: base_folder(), range(4)))
     assert found == [cache / "smollm2"] * 4 and len(calls) == 1

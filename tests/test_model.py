@@ -12,7 +12,8 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer, BertConfig, BertFo
 
 from pointer.checkpoint import CARD, SIZES, TABLES
 from pointer.errors import CheckpointError
-from pointer.model import InsertionTransformer, convert_released, recover
+from pointer.model import InsertionTransformer, convert_released
+from pointer.storage import recover
 from pointer.vocabulary import Vocabulary
 
 RELEASED = Path(__file__).parent / "golden" / "released-tiny"

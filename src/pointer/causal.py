@@ -5,7 +5,6 @@ says how that is insertion. A checkpoint is the folder that `peft` writes for an
 that names the base and says what the adapter is for. The base is not in it (`pointer.base`).
 """
 
-import hashlib
 import json
 import re
 from collections.abc import Sequence
@@ -17,14 +16,13 @@ from typing import Any
 import torch
 
 from pointer.base import SMOLLM2, base_folder
-from pointer.checkpoint import CARD, CURVE, checkpoint_folder
+from pointer.checkpoint import CARD, CAUSAL, CURVE, causal_config, checkpoint_folder, read_files
 from pointer.errors import CheckpointError, missing_extra
 from pointer.language import Language
-from pointer.model import quiet, read_files, replaced
-from pointer.next_token import CachedModel
+from pointer.model import quiet
+from pointer.runtime.torch import CachedModel
+from pointer.storage import replaced
 
-KIND = "causal"
-"""What the `pointer` section of such a checkpoint's config says it is."""
 SCORED_TOKENS = 512
 """Positions that are scored together at most: the output layer of each is as long as the vocabulary."""
 
@@ -58,9 +56,9 @@ class CausalInserter:
             task_type="CAUSAL_LM",
         )
         config = {
-            "kind": KIND,
+            "kind": CAUSAL,
             "base": _base_name(backbone),
-            "vocabulary": fingerprint(language),
+            "vocabulary": language.fingerprint,
             "styles": [],
             "noi_offset": 0.0,
             "tokens_seen": 0,
@@ -83,7 +81,7 @@ class CausalInserter:
             )
         peft = _peft()
         base, language = open_base(backbone or config["base"])
-        if fingerprint(language) != config["vocabulary"]:
+        if language.fingerprint != config["vocabulary"]:
             raise CheckpointError(
                 f"Expected the base that the adapter in {folder} was trained on, found another vocabulary.",
                 f"Give the same one: {config['base']}.",
@@ -168,36 +166,6 @@ def _likelihoods(transformer: Any, rows: list[list[int]]) -> list[tuple[float, i
     sizes = [len(row) - 1 for row in rows]
     real = torch.arange(width - 1) < torch.tensor(sizes)[:, None]
     return list(zip((own * real).sum(1).tolist(), sizes, strict=True))
-
-
-def is_causal(folder: Path) -> bool:
-    """Is a checkpoint of this kind?"""
-    return causal_config(folder) is not None
-
-
-def causal_config(folder: Path) -> dict[str, Any] | None:
-    """The `pointer` section of a causal checkpoint's config; None for a checkpoint of another kind."""
-    try:
-        content = json.loads((folder / "config.json").read_text("utf-8"))
-        section = content.get("pointer") or {}
-        if section.get("kind") != KIND:
-            return None
-        wanted = {"base": str, "vocabulary": str, "styles": list, "noi_offset": float, "tokens_seen": int}
-        if any(type(section.get(name)) is not kind for name, kind in wanted.items()):
-            raise ValueError("a field of another type")
-    except (OSError, ValueError, AttributeError) as error:
-        raise CheckpointError(
-            f"Expected the config of a POINTER checkpoint in {folder / 'config.json'}, found something else.",
-            "Copy or download the folder again.",
-        ) from error
-    found: dict[str, Any] = section
-    return found
-
-
-def fingerprint(language: Language) -> str:
-    """What tells vocabularies apart: a digest of all tokens, in order."""
-    tokens = "\n".join(language.tokenizer.id_to_token(i) or "" for i in range(language.size))
-    return hashlib.sha256(tokens.encode()).hexdigest()[:16]
 
 
 def open_base(backbone: str | Path = SMOLLM2) -> tuple[Any, Language]:

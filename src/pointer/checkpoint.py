@@ -3,7 +3,9 @@
 A wrong name is refused here, before anything that computes is imported.
 """
 
+import json
 from pathlib import Path
+from typing import Any
 
 from pointer.errors import CheckpointError
 
@@ -18,9 +20,13 @@ SIZES = {
 """What can be started from scratch, by the names of the BERT family."""
 TABLES = ("casing.json.gz", "document_frequencies.json.gz")
 """Files of a data folder that travel with a checkpoint."""
+ONNX = "model.onnx"
+"""The model for onnxruntime; an embedded checkpoint has it in the place of `model.safetensors`."""
+CAUSAL = "causal"
+"""What the `pointer` section of a causal checkpoint's config says it is."""
 CARD = "README.md"
 CURVE = "curve.png"
-_FROM_HUB = ["*.json", "*.safetensors", "vocab.txt", CARD, *TABLES]
+_FROM_HUB = ["*.json", "*.safetensors", ONNX, "vocab.txt", CARD, *TABLES]
 
 
 def embedded_folder(name: str) -> Path | None:
@@ -65,3 +71,58 @@ def writer_folder(name: str) -> Path:
             "Check the name.",
         )
     return checkpoint_folder(name)
+
+
+def bert_config(folder: Path) -> dict[str, Any]:
+    """The `config.json` of a BERT."""
+    try:
+        content: dict[str, Any] = json.loads((folder / "config.json").read_text("utf-8"))
+    except ValueError as error:
+        raise CheckpointError(f"Expected JSON in {folder / 'config.json'}, found something else.") from error
+    # The oldest BERT configs name no model type; all of them have a vocabulary and layers.
+    if content.get("model_type", "bert") != "bert" or "num_hidden_layers" not in content:
+        raise CheckpointError(
+            f"Expected a BERT checkpoint in {folder}, found one of type {content.get('model_type')}.",
+            "POINTER needs a BERT: masked language model or encoder.",
+        )
+    return content
+
+
+def insertion_config(folder: Path) -> dict[str, Any]:
+    """The `config.json` of an insertion transformer."""
+    config = bert_config(folder)
+    if not config.get("pointer"):
+        raise CheckpointError(
+            f"Expected a POINTER checkpoint in {folder}, found a BERT without insertion training.",
+            "Train it first (pointer train --init), or convert one of the authors' releases (pointer convert).",
+        )
+    return config
+
+
+def is_causal(folder: Path) -> bool:
+    """Is a checkpoint of this kind?"""
+    return causal_config(folder) is not None
+
+
+def causal_config(folder: Path) -> dict[str, Any] | None:
+    """The `pointer` section of a causal checkpoint's config; None for a checkpoint of another kind."""
+    try:
+        content = json.loads((folder / "config.json").read_text("utf-8"))
+        section = content.get("pointer") or {}
+        if section.get("kind") != CAUSAL:
+            return None
+        wanted = {"base": str, "vocabulary": str, "styles": list, "noi_offset": float, "tokens_seen": int}
+        if any(type(section.get(name)) is not kind for name, kind in wanted.items()):
+            raise ValueError("a field of another type")
+    except (OSError, ValueError, AttributeError) as error:
+        raise CheckpointError(
+            f"Expected the config of a POINTER checkpoint in {folder / 'config.json'}, found something else.",
+            "Copy or download the folder again.",
+        ) from error
+    found: dict[str, Any] = section
+    return found
+
+
+def read_files(folder: Path, names: tuple[str, ...]) -> dict[str, bytes]:
+    """Those of the files that are there, by name."""
+    return {name: (folder / name).read_bytes() for name in names if (folder / name).is_file()}

@@ -1,5 +1,6 @@
 """The language of a causal model: its tokens, what each of them writes, and the words in which a task is put to it."""
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -71,6 +72,12 @@ class Language:
                 "Its config.json should name an eos_token_id.",
             )
         return cls(tokenizer, end)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """What tells vocabularies apart: a digest of all tokens, in order."""
+        tokens = "\n".join(self.tokenizer.id_to_token(i) or "" for i in range(self.size))
+        return hashlib.sha256(tokens.encode()).hexdigest()[:16]
 
     def encode(self, text: str) -> list[int]:
         """The tokens of a text, nothing added."""

@@ -8,9 +8,7 @@ casing table and the document frequencies.
 
 import contextlib
 import json
-import os
 import re
-import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,14 +23,21 @@ from transformers import BertConfig, BertForMaskedLM
 from transformers.utils import logging as transformers_logging
 
 from pointer.card import plain_card
-from pointer.checkpoint import CARD, CURVE, SIZES, TABLES, checkpoint_folder
+from pointer.checkpoint import (
+    CARD,
+    CURVE,
+    ONNX,
+    SIZES,
+    TABLES,
+    bert_config,
+    checkpoint_folder,
+    insertion_config,
+    read_files,
+)
 from pointer.errors import CheckpointError, VocabularyError
-from pointer.storage import full_disk_explained
+from pointer.runtime.export import onnx_weights
+from pointer.storage import replaced
 from pointer.vocabulary import Vocabulary
-
-LARGEST_LOGIT = 1e4
-"""No trained model comes near it; it keeps an infinite logit from turning the others into NaN."""
-_WRITTEN = re.compile(r"config\.json|generation_config\.json|model.*\.safetensors.*|tokenizer.*\.json|training\.pt")
 
 
 class InsertionTransformer(BertForMaskedLM):  # type: ignore[no-untyped-call]
@@ -81,12 +86,13 @@ class InsertionTransformer(BertForMaskedLM):  # type: ignore[no-untyped-call]
     def from_pretrained(cls, name: str | Path, *args: Any, **kwargs: Any) -> "InsertionTransformer":  # type: ignore[override]
         """Open a checkpoint by embedded name, folder (also the `--out` of a training run) or Hub id, in float32."""
         folder = checkpoint_folder(name)
-        if not getattr(_read_config(folder), "pointer", None):
-            raise CheckpointError(
-                f"Expected a POINTER checkpoint in {folder}, found a BERT without insertion training.",
-                "Train it first (pointer train --init), or convert one of the authors' releases (pointer convert).",
-            )
+        insertion_config(folder)
         kwargs.setdefault("dtype", torch.float32)
+        if not any(folder.glob("*.safetensors")) and (folder / ONNX).is_file():
+            model = cls(_read_config(folder))
+            _load(model, _read_weights(folder), str(name), head_needed=True)
+            model.to(kwargs["dtype"])
+            return model._of_folder(folder)
         try:
             with quiet():
                 model = super().from_pretrained(folder, *args, **kwargs)
@@ -96,14 +102,13 @@ class InsertionTransformer(BertForMaskedLM):  # type: ignore[no-untyped-call]
                 f"({type(error).__name__}).",
                 "Copy or download it again, or train it again.",
             ) from error
-        vocabulary = Vocabulary.open(folder)
-        if vocabulary.fingerprint != model.config.pointer["vocabulary"]:
-            raise CheckpointError(
-                f"Expected the vocabulary of the weights in {folder}, found another.",
-                "The folder mixes two checkpoints; copy or download it again.",
-            )
-        model.vocabulary, model.files = vocabulary, read_files(folder, (*TABLES, CARD, CURVE))
-        return model
+        return model._of_folder(folder)
+
+    def _of_folder(self, folder: Path) -> "InsertionTransformer":
+        """The model with what lies beside its weights."""
+        self.vocabulary = Vocabulary.of_checkpoint(folder, self.config.pointer["vocabulary"])
+        self.files = read_files(folder, (*TABLES, CARD, CURVE))
+        return self
 
     def save_pretrained(  # type: ignore[override]
         self,
@@ -193,23 +198,9 @@ def _mark(config: BertConfig, vocabulary: Vocabulary) -> None:
 
 
 def _read_config(folder: Path) -> BertConfig:
-    try:
-        content = json.loads((folder / "config.json").read_text("utf-8"))
-    except ValueError as error:
-        raise CheckpointError(f"Expected JSON in {folder / 'config.json'}, found something else.") from error
-    # The oldest BERT configs name no model type; all of them have a vocabulary and layers.
-    if content.get("model_type", "bert") != "bert" or "num_hidden_layers" not in content:
-        raise CheckpointError(
-            f"Expected a BERT checkpoint in {folder}, found one of type {content.get('model_type')}.",
-            "POINTER needs a BERT: masked language model or encoder.",
-        )
-    config = BertConfig.from_dict(content)
+    config = BertConfig.from_dict(bert_config(folder))
     config.is_decoder, config.dtype = False, torch.float32
     return config
-
-
-def read_files(folder: Path, names: tuple[str, ...]) -> dict[str, bytes]:
-    return {name: (folder / name).read_bytes() for name in names if (folder / name).is_file()}
 
 
 def _read_weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -219,6 +210,8 @@ def _read_weights(folder: Path) -> dict[str, torch.Tensor]:
         found = {name: value for path in safe for name, value in load_file(path).items()}
     elif pickled.is_file():
         found = _read_pickle(pickled)
+    elif (folder / ONNX).is_file():
+        found = {name: torch.from_numpy(value) for name, value in onnx_weights(folder / ONNX).items()}
     else:
         raise CheckpointError(
             f"Expected model.safetensors in {folder}, found no weights.", "Download the weights into that folder too."
@@ -323,45 +316,6 @@ def _load(
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Writing ours
-
-
-@contextlib.contextmanager
-def replaced(folder: Path) -> Iterator[Path]:
-    """A folder to write into that takes the place of `folder` when all is written; other files there are kept."""
-    if folder.exists() and not folder.is_dir():
-        raise CheckpointError(f"Expected a folder to save to, found the file {folder}.", "Choose another name.")
-    beside = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
-    old = folder.with_name(f".{folder.name}.old")
-    with full_disk_explained(folder):
-        beside.mkdir(parents=True, exist_ok=True)
-        try:
-            yield beside
-            for path in beside.iterdir():
-                with path.open("rb") as file:
-                    os.fsync(file.fileno())
-            if folder.exists():
-                _keep_others(folder, beside)
-                shutil.rmtree(old, ignore_errors=True)
-                folder.rename(old)
-            beside.rename(folder)
-            shutil.rmtree(old, ignore_errors=True)
-        finally:
-            shutil.rmtree(beside, ignore_errors=True)
-
-
-def _keep_others(folder: Path, beside: Path) -> None:
-    for path in folder.iterdir():
-        if path.is_file() and not (beside / path.name).exists() and not _WRITTEN.fullmatch(path.name):
-            shutil.copy2(path, beside / path.name)
-
-
-def recover(folder: Path) -> None:
-    """Undo what a process that was killed while saving to `folder` left behind."""
-    old = folder.with_name(f".{folder.name}.old")
-    if old.exists() and not folder.exists():
-        old.rename(folder)
-    for path in (old, *folder.parent.glob(f".{folder.name}.*.partial")):
-        shutil.rmtree(path, ignore_errors=True)
 
 
 @contextlib.contextmanager

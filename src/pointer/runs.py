@@ -6,8 +6,7 @@ Training itself knows nothing of decoding. Here it is told how a model in traini
 from pathlib import Path
 
 from pointer.base import SMOLLM2
-from pointer.causal import is_causal
-from pointer.checkpoint import checkpoint_folder
+from pointer.checkpoint import checkpoint_folder, is_causal
 from pointer.decoding.parallel import ParallelPointer
 from pointer.decoding.writer import Writer
 from pointer.errors import UsageError

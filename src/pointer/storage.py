@@ -4,12 +4,17 @@ import contextlib
 import errno
 import hashlib
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from pointer.errors import StorageError
+from pointer.errors import CheckpointError, StorageError
 
+_WRITTEN = re.compile(
+    r"config\.json|generation_config\.json|model.*\.safetensors.*|model\.onnx|tokenizer.*\.json|training\.pt"
+)
+"""Files of a checkpoint that do not survive another one in its place."""
 _FULL = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the quota is used up", errno.EFBIG: "the file size limit"}
 
 
@@ -40,6 +45,45 @@ def full_disk_explained(path: Path) -> Iterator[None]:
             f"Could not write {path}: {reason or 'no permission'}. What was finished before is kept.",
             "Make room (or choose another folder) and give the same command again.",
         ) from error
+
+
+@contextlib.contextmanager
+def replaced(folder: Path) -> Iterator[Path]:
+    """A folder to write into that takes the place of `folder` when all is written; other files there are kept."""
+    if folder.exists() and not folder.is_dir():
+        raise CheckpointError(f"Expected a folder to save to, found the file {folder}.", "Choose another name.")
+    beside = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
+    old = folder.with_name(f".{folder.name}.old")
+    with full_disk_explained(folder):
+        beside.mkdir(parents=True, exist_ok=True)
+        try:
+            yield beside
+            for path in beside.iterdir():
+                with path.open("rb") as file:
+                    os.fsync(file.fileno())
+            if folder.exists():
+                _keep_others(folder, beside)
+                shutil.rmtree(old, ignore_errors=True)
+                folder.rename(old)
+            beside.rename(folder)
+            shutil.rmtree(old, ignore_errors=True)
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
+
+
+def _keep_others(folder: Path, beside: Path) -> None:
+    for path in folder.iterdir():
+        if path.is_file() and not (beside / path.name).exists() and not _WRITTEN.fullmatch(path.name):
+            shutil.copy2(path, beside / path.name)
+
+
+def recover(folder: Path) -> None:
+    """Undo what a process that was killed while saving to `folder` left behind."""
+    old = folder.with_name(f".{folder.name}.old")
+    if old.exists() and not folder.exists():
+        old.rename(folder)
+    for path in (old, *folder.parent.glob(f".{folder.name}.*.partial")):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def remove_partial(folder: Path) -> None:

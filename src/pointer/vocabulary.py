@@ -20,7 +20,7 @@ from tokenizers import Tokenizer
 
 from pointer.checkpoint import EMBEDDED as EMBEDDED
 from pointer.checkpoint import embedded_folder
-from pointer.errors import VocabularyError
+from pointer.errors import CheckpointError, VocabularyError
 from pointer.storage import write_whole
 
 NOI = "[NOI]"
@@ -73,6 +73,17 @@ class Vocabulary:
                 "Name a folder that holds a tokenizer, an embedded vocabulary (english) or a Hub id.",
             )
         return cls(_from_hub(str(name)))
+
+    @classmethod
+    def of_checkpoint(cls, folder: Path, fingerprint: str) -> "Vocabulary":
+        """The vocabulary of a checkpoint, which has to be the one that its weights were trained with."""
+        vocabulary = cls.open(folder)
+        if vocabulary.fingerprint != fingerprint:
+            raise CheckpointError(
+                f"Expected the vocabulary of the weights in {folder}, found another.",
+                "The folder mixes two checkpoints; copy or download it again.",
+            )
+        return vocabulary
 
     def __len__(self) -> int:
         return len(self.tokens)

@@ -18,7 +18,6 @@ from pointer.baselines.autoregressive import (
     Autoregressive,
     Prefix,
     Sizes,
-    cached,
     configuration,
     load,
     objective,
@@ -29,6 +28,7 @@ from pointer.baselines.training import TextBatch
 from pointer.decoding.generator import Generation
 from pointer.errors import CheckpointError, ConstraintError, DataError, TrainingError, UsageError
 from pointer.model import InsertionTransformer
+from pointer.runtime.torch import CachedModel
 from pointer.training.batches import IGNORED, take
 from pointer.training.data import TrainingData
 from pointer.training.settings import BaselineSettings
@@ -146,7 +146,7 @@ def test_the_checkpoint_is_one_that_transformers_opens(trained: Path, data: Trai
 def test_the_cache_answers_as_if_there_were_none(data: TrainingData) -> None:
     torch.manual_seed(1)
     model = GPT2LMHeadModel(configuration(Sizes(**SMALL), data.vocabulary)).eval()
-    next_log_probabilities = cached(model)
+    next_token = CachedModel(model)
     steps: list[list[Prefix]] = [
         [(5, 6), (7, 8, 9, 10), (11,)],
         [(7, 8, 9, 10, 1), (7, 8, 9, 10, 2), (11, 3)],  # one left, one twice, another order
@@ -156,7 +156,7 @@ def test_the_cache_answers_as_if_there_were_none(data: TrainingData) -> None:
         [(20, 21)],  # something else altogether
     ]
     for prefixes in steps:
-        found = next_log_probabilities(prefixes)
+        found = next_token(prefixes)
         for prefix, answer in zip(prefixes, found, strict=True):
             with torch.no_grad():
                 alone = model(torch.tensor([prefix])).logits[0, -1].log_softmax(-1)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from scripted import HOSTILE, Answer, hostile, small_vocabulary
 
 from pointer.baselines import train_system
-from pointer.baselines.autoregressive import NextLogProbabilities, Prefix
 from pointer.baselines.grid_beam import GridBeam, Problem, Rules, allocate, search
 from pointer.errors import CheckpointError, ConstraintError, UsageError
+from pointer.runtime import NextToken, Prefix
 from pointer.vocabulary import Vocabulary
 from pointer.writing import missing_constraints, unplaced_constraints
 
@@ -23,7 +23,7 @@ END, GLUE = 0, 4
 CONTINUES = np.arange(5) == GLUE
 
 
-def toy(seed: int) -> NextLogProbabilities:
+def toy(seed: int) -> NextToken:
     """A model whose answer depends on the last two tokens and the length."""
     logits = np.random.default_rng(seed).normal(0, 2, (5, 6, 8, 5))
     table = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
@@ -35,7 +35,7 @@ def toy(seed: int) -> NextLogProbabilities:
     return answer
 
 
-def likelihood(model: NextLogProbabilities, prompt: Prefix, text: Prefix) -> float:
+def likelihood(model: NextToken, prompt: Prefix, text: Prefix) -> float:
     whole = (*prompt, *text, END)
     return sum(float(model([whole[:i]])[0][whole[i]]) for i in range(len(prompt), len(whole)))
 

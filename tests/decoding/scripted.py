@@ -9,6 +9,7 @@ import torch
 
 from pointer.decoding.parallel import ParallelPointer
 from pointer.model import InsertionTransformer
+from pointer.runtime import Floats, Ints
 from pointer.vocabulary import Vocabulary
 
 WORDS = ["the", "a", "is", "to", "from", "and", "great", "food", "drinks", "music", "was", "very", "clean", "staff"]
@@ -34,10 +35,10 @@ def scripted(vocabulary: Vocabulary, answer: Answer, **options: object) -> Paral
     """A generator whose model answers by a script."""
     pad = vocabulary.id("[PAD]")
 
-    def predict(ids: torch.Tensor, _: object, rows: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+    def predict(ids: Ints, _: object, rows: Ints, positions: Ints) -> Floats:
         texts = [[i for i in row if i != pad] for row in ids.tolist()]
         answers = [answer(texts[r], p) for r, p in zip(rows.tolist(), positions.tolist(), strict=True)]
-        return torch.from_numpy(np.stack(answers).astype(np.float32))
+        return np.stack(answers).astype(np.float32)
 
     return ParallelPointer(predict, vocabulary, name="scripted", **options)  # type: ignore[arg-type]
 

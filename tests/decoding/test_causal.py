@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tiny_causal import (
@@ -30,6 +29,7 @@ from pointer.decoding.options import Options
 from pointer.decoding.writer import Writer
 from pointer.errors import CheckpointError, ConstraintError, UsageError
 from pointer.language import Language
+from pointer.runtime import Floats
 from pointer.writing import missing_constraints
 
 LANGUAGES = {"chat": chat_language(), "plain": plain_language()}
@@ -560,8 +560,8 @@ def test_the_first_style_is_taken_unless_another_is_named() -> None:
 def test_log_probabilities_that_are_no_numbers_are_a_damaged_checkpoint() -> None:
     language = LANGUAGES["chat"]
 
-    def broken(prefixes: Any) -> torch.Tensor:
-        return torch.full((len(prefixes), language.size), torch.nan)
+    def broken(prefixes: Any) -> Floats:
+        return np.full((len(prefixes), language.size), np.nan, np.float32)
 
     with pytest.raises(
         CheckpointError, match="Expected log-probabilities from damaged, found some that are no numbers"

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scripted import HOSTILE, WORDS, Answer, hostile, scripted, small_vocabulary
 
+from pointer.checkpoint import TABLES
 from pointer.decoding.generator import Generation
 from pointer.decoding.presets import PRESETS, Preset
 from pointer.decoding.rules import RULES, Insertion
@@ -190,7 +191,7 @@ def test_only_words_of_the_training_texts_and_the_marks_of_the_preset_are_insert
     vocabulary: Vocabulary, mood: str, asked: list[list[str]], options: dict[str, object], seed: int
 ) -> None:
     preset = Preset(whole_words=True, marks=".,")
-    pointer = scripted(vocabulary, hostile(vocabulary, mood, seed), preset=preset, frequencies=FREQUENCIES)
+    pointer = scripted(vocabulary, hostile(vocabulary, mood, seed), preset=preset, files={TABLES[1]: FREQUENCIES})
     for generations in pointer.generate_many(asked, max_length=40, **options):
         for generation in generations:
             inserted = [word for word, was_asked in words(generation) if not was_asked]

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from pointer.decoding.causal import GUIDANCE
 from pointer.decoding.writer import Writer
 from pointer.language import Language
-from pointer.next_token import NextToken, Prefix
+from pointer.runtime import Floats, NextToken, Prefix, log_softmax
 
 HARBOUR = Path(__file__).parents[1] / "data" / "harbour.txt"
 WORDS = ["dog", "dogs", "park", "stand", "stands", "stood", "standing", "castle", "castles", "harbour", "river"]
@@ -154,9 +154,9 @@ Answer = Callable[[Prefix], "np.ndarray[Any, Any]"]
 def scripted(answer: Answer) -> NextToken:
     """A model that answers by a script."""
 
-    def next_token(prefixes: Sequence[Prefix]) -> torch.Tensor:
-        logits = torch.from_numpy(np.stack([answer(prefix) for prefix in prefixes]).astype(np.float32))
-        return torch.log_softmax(logits.clamp(max=1e4), -1)
+    def next_token(prefixes: Sequence[Prefix]) -> Floats:
+        logits = np.stack([answer(prefix) for prefix in prefixes]).astype(np.float32)
+        return log_softmax(np.minimum(logits, np.float32(1e4)))
 
     return next_token
 

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import httpx
 import numpy as np
-import torch
 from scripted import scripted
 
 from pointer.decoding.generator import Pointer
+from pointer.runtime import Floats, Ints
 from pointer.serving.app import create_app
 from pointer.serving.limits import Limits, Settings
 from pointer.serving.server import Server
@@ -57,9 +57,7 @@ class Turnstile:
         self.pointer.predict = self.predict
         self.waiting = 0
 
-    def predict(
-        self, ids: torch.Tensor, attention: torch.Tensor | None, rows: torch.Tensor, positions: torch.Tensor
-    ) -> torch.Tensor:
+    def predict(self, ids: Ints, attention: Ints | None, rows: Ints, positions: Ints) -> Floats:
         lengths = (ids != self.vocabulary.id("[PAD]")).sum(1).tolist()
         words = [self.vocabulary.tokens[row[n - 2]] for row, n in zip(ids.tolist(), lengths, strict=True)]
         if not self.is_open:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import torch
 from scripted import WORDS, hostile, scripted, small_vocabulary
 from servers import LOCKED, PATIENCE, Turnstile, until
 
@@ -16,6 +15,7 @@ from pointer.decoding.constraints import parse
 from pointer.decoding.generator import Pointer
 from pointer.decoding.options import Options
 from pointer.errors import CheckpointError, ConstraintError, UsageError
+from pointer.runtime import Floats, Ints
 from pointer.serving.batching import Batcher, Busy, Closed, Ticket, weight_of
 from pointer.serving.limits import Limits
 from pointer.vocabulary import Vocabulary
@@ -221,7 +221,7 @@ def test_an_error_costs_nobody_but_its_own_request(vocabulary: Vocabulary, start
     model = Turnstile(vocabulary)
     healthy = model.pointer.predict
 
-    def predict(ids: torch.Tensor, *others: Any) -> torch.Tensor:
+    def predict(ids: Ints, *others: Any) -> Floats:
         if (ids == vocabulary.id("rice")).any():
             raise RuntimeError("allergic")
         return healthy(ids, *others)

@@ -26,8 +26,8 @@ from pointer.decoding.generator import Constraints, Generation
 from pointer.decoding.options import Options
 from pointer.decoding.search import sampled
 from pointer.errors import CheckpointError, ConstraintError, TrainingError, UsageError
-from pointer.model import LARGEST_LOGIT
-from pointer.next_token import CachedModel, Prefix
+from pointer.runtime import LARGEST_LOGIT, NextToken, Prefix
+from pointer.runtime.torch import CachedModel
 from pointer.training.batches import IGNORED
 from pointer.training.data import TrainingData
 from pointer.training.settings import BaselineSettings
@@ -36,9 +36,6 @@ from pointer.vocabulary import Vocabulary
 SYSTEM = "autoregressive"
 ATTEMPTS = 4
 """How often samples are drawn until there are enough different ones."""
-
-NextLogProbabilities = Callable[[Sequence[Prefix]], npt.NDArray[np.float32]]
-"""For every sequence of tokens so far the log-probability of every token to come next: `B` prefixes -> `B V`."""
 
 
 @dataclass(frozen=True)
@@ -142,21 +139,6 @@ def pairs(batch: TextBatch, fewest: int, most: int) -> tuple[torch.Tensor, torch
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The model as a function of prefixes
-
-
-def cached(model: Any) -> NextLogProbabilities:
-    """A Transformers causal model as such a function, which remembers keys and values from call to call."""
-    answer = CachedModel(model)
-
-    def next_log_probabilities(prefixes: Sequence[Prefix]) -> npt.NDArray[np.float32]:
-        found: npt.NDArray[np.float32] = answer(prefixes).numpy()
-        return found
-
-    return next_log_probabilities
-
-
-# ---------------------------------------------------------------------------------------------------------------------
 # Generating
 
 
@@ -182,7 +164,7 @@ class _Line:
 class LeftToRight:
     """What the systems with a left-to-right model share: the model, its rules, and how keywords are put to it."""
 
-    begin: Callable[[], NextLogProbabilities]
+    begin: Callable[[], NextToken]
     """Gives the model's function for one batch; a new one has nothing in its cache."""
     vocabulary: Vocabulary
     casing: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -289,8 +271,8 @@ class Autoregressive(LeftToRight):
         if options.decoding == "greedy":
             best: list[int] = scores.argmax(-1).tolist()
             return best
-        draws = torch.tensor([line.draw(options.seed) for line in lines], dtype=torch.double)
-        drawn: list[int] = sampled(torch.from_numpy(scores), draws, options)[:, 0].tolist()
+        draws = np.array([line.draw(options.seed) for line in lines])
+        drawn: list[int] = sampled(scores, draws, options)[:, 0].tolist()
         return drawn
 
     def _grown(self, line: _Line, token: int, score: float, options: Options) -> _Line:
@@ -316,7 +298,7 @@ def opened(folder: str | Path, device: str | None, system: str) -> dict[str, Any
     model.to(device=torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu")))  # type: ignore[call-arg]
     model.eval()  # type: ignore[no-untyped-call]
     return {
-        "begin": lambda: cached(model),
+        "begin": lambda: CachedModel(model),
         "vocabulary": checkpoint.vocabulary,
         "casing": checkpoint.casing,
         "positions": sizes.positions,

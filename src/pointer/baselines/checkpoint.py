@@ -16,8 +16,8 @@ from torch import nn
 from pointer import __version__
 from pointer.checkpoint import checkpoint_folder, embedded_folder
 from pointer.errors import CheckpointError
-from pointer.model import replaced
 from pointer.prepare.shards import CASING
+from pointer.storage import replaced
 from pointer.vocabulary import Vocabulary
 
 WEIGHTS = "model.safetensors"

@@ -5,7 +5,7 @@ Hokamp & Liu (2017) keep a beam for every number of constraint tokens that are a
 to log-probabilities. `GridBeam` is the system: it searches with the model of `autoregressive`, which has also read the
 keywords. With a model of Transformers:
 
-    model = cached(AutoModelForCausalLM.from_pretrained("gpt2"))
+    model = CachedModel(AutoModelForCausalLM.from_pretrained("gpt2"))
     wanted = tuple(tuple(tokenizer(" " + phrase).input_ids) for phrase in ("new york", "prime minister"))
     [[best]] = search(model, [Problem((tokenizer.eos_token_id,), wanted, 40)], Rules(end=tokenizer.eos_token_id))
     tokenizer.decode(best.text)
@@ -24,13 +24,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from pointer.baselines.autoregressive import LeftToRight, NextLogProbabilities, opened
+from pointer.baselines.autoregressive import LeftToRight, opened
 from pointer.baselines.results import accepted, generation, parsed_in_batches
 from pointer.decoding.constraints import INSERTED, Tokens
 from pointer.decoding.generator import Constraints, Generation
 from pointer.decoding.options import Options
 from pointer.errors import CheckpointError, ConstraintError, UsageError
-from pointer.next_token import Prefix
+from pointer.runtime import NextToken, Prefix
 
 FLOOR = -1e5
 """The log-probability of a constraint or an end that the model calls impossible; they come all the same."""
@@ -108,9 +108,7 @@ class _Step(NamedTuple):
     bank: int
 
 
-def search(
-    next_log_probabilities: NextLogProbabilities, problems: Sequence[Problem], rules: Rules
-) -> list[list[Hypothesis]]:
+def search(next_log_probabilities: NextToken, problems: Sequence[Problem], rules: Rules) -> list[list[Hypothesis]]:
     """For every problem its best texts; all problems go through the model together and none knows of the others.
 
     >>> follows = np.log([[0.1, 0.8, 0.1], [0.6, 0.3, 0.1], [0.5, 0.4, 0.1]])  # what comes after the tokens 0, 1, 2
@@ -339,7 +337,7 @@ class GridBeam(LeftToRight):
         prompt = self.prompt(constraints, needed=len(tokens))
         return Problem(prompt, phrases, self.room(prompt, options))
 
-    def _ruled(self, model: NextLogProbabilities) -> NextLogProbabilities:
+    def _ruled(self, model: NextToken) -> NextToken:
         return lambda prefixes: self.ruled(model(prefixes), prefixes)
 
     def _generation(self, constraints: tuple[str, ...], one: Hypothesis) -> Generation:

@@ -26,7 +26,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from pointer.baselines.autoregressive import ATTEMPTS, NextLogProbabilities
+from pointer.baselines.autoregressive import ATTEMPTS
 from pointer.baselines.checkpoint import open_checkpoint
 from pointer.baselines.results import accepted, generation, parsed_in_batches
 from pointer.baselines.training import TextBatch, Trainee, padded
@@ -35,8 +35,7 @@ from pointer.decoding.generator import Constraints, Generation
 from pointer.decoding.options import Options
 from pointer.decoding.search import sampled
 from pointer.errors import CheckpointError, ConstraintError, UsageError
-from pointer.model import LARGEST_LOGIT
-from pointer.next_token import Prefix
+from pointer.runtime import LARGEST_LOGIT, NextToken, Prefix
 from pointer.training.data import TrainingData
 from pointer.training.settings import BaselineSettings
 from pointer.vocabulary import Vocabulary
@@ -230,7 +229,7 @@ def trainee(texts: TrainingData, settings: BaselineSettings, chosen: Sizes) -> T
 
 
 class RememberingPolicy:
-    """`NextLogProbabilities` of a policy that remembers the states of its last answer and reads only what is new."""
+    """`NextToken` of a policy that remembers the states of its last answer and reads only what is new."""
 
     def __init__(self, model: Policy) -> None:
         self.model = model
@@ -394,7 +393,7 @@ class Tree:
 class NonMonotonic:
     """Grows texts as trees below their constraints."""
 
-    begin: Callable[[], NextLogProbabilities]
+    begin: Callable[[], NextToken]
     """Gives the policy's function for one batch: from `[CLS]` and all that was said, in level-order, what is next."""
     vocabulary: Vocabulary
     casing: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -471,8 +470,8 @@ class NonMonotonic:
         if options.decoding == "greedy":
             best: list[int] = scores.argmax(-1).tolist()
             return best
-        draws = torch.tensor([tree.draw(options.seed) for tree in trees], dtype=torch.double)
-        drawn: list[int] = sampled(torch.from_numpy(scores), draws, options)[:, 0].tolist()
+        draws = np.array([tree.draw(options.seed) for tree in trees])
+        drawn: list[int] = sampled(scores, draws, options)[:, 0].tolist()
         return drawn
 
     def _generation(self, tree: Tree) -> Generation:

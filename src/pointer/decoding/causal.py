@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
 import numpy as np
-import torch
 
 from pointer.decoding.constraints import INSERTED
 from pointer.decoding.engine import Loop
@@ -25,8 +24,8 @@ from pointer.decoding.search import sampled
 from pointer.english import SENTENCE_ENDS
 from pointer.errors import CheckpointError, ConstraintError
 from pointer.language import SEVERAL_SENTENCES, Language
-from pointer.next_token import NextToken, Prefix
 from pointer.prepare.yake import stop_words
+from pointer.runtime import Floats, NextToken, Prefix, best, logsumexp
 from pointer.stage import Token
 
 NEVER = -1e6
@@ -218,19 +217,20 @@ class CausalEngine(Loop[Draft]):
                     grown[i].append(self._after(draft, token, copies[row].get(token), gain))
         return [self._kept(pool) for pool in grown]
 
-    def _log_probabilities(self, drafts: list[Draft]) -> torch.Tensor:
+    def _log_probabilities(self, drafts: list[Draft]) -> Floats:
         # A model may have more embeddings than tokens.
         found = self.next_token([draft.read for draft in drafts])[:, : self.language.size]
-        if found.isnan().any():
+        if np.isnan(found).any():
             raise CheckpointError(
                 f"Expected log-probabilities from {self.name}, found some that are no numbers.",
                 "The weights are damaged: copy the checkpoint again, or train it again.",
             )
-        return found.clamp(min=NEVER / 2)
+        clipped: Floats = np.maximum(found, np.float32(NEVER / 2))
+        return clipped
 
-    def _adjusted(self, own: torch.Tensor, drafts: list[Draft]) -> tuple[torch.Tensor, list[dict[int, Piece]]]:
+    def _adjusted(self, own: Floats, drafts: list[Draft]) -> tuple[Floats, list[dict[int, Piece]]]:
         """What may come next, and how likely; and for every text the constraint that some tokens stand for."""
-        scores = own + torch.stack([self.rules.masks[self.rules.state(draft)] for draft in drafts])  # B V
+        scores = own + self.rules.masks[[self.rules.state(draft) for draft in drafts]]  # B V
         copies = [self._copies(draft) for draft in drafts]
         for row, draft in enumerate(drafts):
             scores[row, self.rules.refused(draft)] = NEVER
@@ -242,18 +242,18 @@ class CausalEngine(Loop[Draft]):
                 scores[row, self.language.end] = own[row, self.language.end] + self.noi_offset
         return scores, copies
 
-    def _weigh_copy(self, scores: torch.Tensor, own: torch.Tensor, draft: Draft, copies: list[int]) -> None:
+    def _weigh_copy(self, scores: Floats, own: Floats, draft: Draft, copies: list[int]) -> None:
         """Score the next constraint, `[NOI]` of the gap that is open."""
         scores[copies] = NEVER
-        best = copies[int(own[copies].argmax())]
-        wanted = own[copies].logsumexp(0)
+        likeliest = copies[int(own[copies].argmax())]
+        wanted = logsumexp(own[copies])
         if self.guidance.forms is not None:
             # A model that would say another form of the word wants the word: the decoder knows which form it must have.
             forms = self.rules.forms(draft.constraints[draft.copied], draft)
             scores[forms] = NEVER
             others = list({*forms} - {*copies})
-            wanted = torch.logaddexp(wanted, own[others].logsumexp(0) + self.guidance.forms)
-        scores[best] = wanted + self.noi_offset + self.guidance.urgency * max(0, draft.gap - LONG_GAP)
+            wanted = np.logaddexp(wanted, logsumexp(own[others]) + self.guidance.forms)
+        scores[likeliest] = wanted + self.noi_offset + self.guidance.urgency * max(0, draft.gap - LONG_GAP)
         if self.style not in SEVERAL_SENTENCES:
             scores[self.rules.sentence_ends] -= self.guidance.unfinished
 
@@ -284,21 +284,22 @@ class CausalEngine(Loop[Draft]):
     def _may_end(self, draft: Draft) -> bool:
         return draft.copied == len(draft.constraints) and not draft.is_spaced
 
-    def _choices(self, scores: torch.Tensor, drafts: list[Draft]) -> list[list[int]]:
+    def _choices(self, scores: Floats, drafts: list[Draft]) -> list[list[int]]:
         """The tokens that each text goes on with."""
         if self.options.decoding == "beam":
-            values, ids = scores.topk(min(self.width, scores.shape[1]), dim=-1)
-            pairs = zip(ids.tolist(), (values > FORBIDDEN).tolist(), strict=True)
+            ids = best(scores, self.width)
+            pairs = zip(ids.tolist(), (np.take_along_axis(scores, ids, 1) > FORBIDDEN).tolist(), strict=True)
             return [[token for token, may_be in zip(*row, strict=True) if may_be] for row in pairs]
-        greedy: list[list[int]] = scores.argmax(-1, keepdim=True).tolist()
+        greedy: list[list[int]] = scores.argmax(-1, keepdims=True).tolist()
         if self.options.decoding == "greedy":
             return greedy
-        values, ids = scores.topk(min(CANDIDATES, scores.shape[1]), dim=-1)
-        draws = torch.tensor([draft.draw() for draft in drafts], dtype=torch.double)
-        drawn: list[list[int]] = ids.gather(1, sampled(values, draws, self.options)).tolist()
+        ids = best(scores, CANDIDATES)
+        draws = np.array([draft.draw() for draft in drafts])
+        places = sampled(np.take_along_axis(scores, ids, 1), draws, self.options)
+        drawn: list[list[int]] = np.take_along_axis(ids, places, 1).tolist()
         # Of several drafts to pick from, the first is the greedy one: none may be worse than the best single text.
         is_first = [self.options.best_of > 1 and draft.number == 0 for draft in drafts]
-        return [best if first else other for best, other, first in zip(greedy, drawn, is_first, strict=True)]
+        return [one if first else other for one, other, first in zip(greedy, drawn, is_first, strict=True)]
 
     def _after(self, draft: Draft, token: int, copy: Piece | None, gain: tuple[float, float]) -> Draft:
         """A text one decision later."""
@@ -407,7 +408,7 @@ class Rules:
         start = kinds.starts if language.lead else kinds.continues
         allowed = [anything | space, start, kinds.continues, kinds.starts | space | closing]
         allowed += [kinds.starts | space | closing | possessive]
-        self.masks = torch.tensor(np.where(np.stack(allowed), 0.0, NEVER), dtype=torch.float32)  # 5 V
+        self.masks = np.where(np.stack(allowed), 0.0, NEVER).astype(np.float32)  # 5 V
         self.sentence_ends = [i for i, w in enumerate(writes) if w and set(w) <= set(".!?")]
         self._forms: dict[tuple[str, str], list[int]] = {}
 

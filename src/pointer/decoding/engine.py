@@ -19,9 +19,10 @@ from pointer.decoding.constraints import FRAME, INSERTED, Tokens, first_stage
 from pointer.decoding.options import Options
 from pointer.decoding.rules import Rules
 from pointer.decoding.scores import Scores
-from pointer.decoding.search import Filling, Predict, Text, fill
+from pointer.decoding.search import Filling, Text, fill
 from pointer.english import SENTENCE_ENDS
 from pointer.errors import ConstraintError
+from pointer.runtime import Predict
 from pointer.stage import Stage, Token
 from pointer.vocabulary import Vocabulary
 from pointer.writing import Unit

@@ -7,13 +7,10 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-import torch
-
-from pointer.causal import is_causal
-from pointer.checkpoint import checkpoint_folder
+from pointer.checkpoint import ONNX, checkpoint_folder, is_causal
 from pointer.decoding.constraints import parse
-from pointer.decoding.options import DTYPES, Options
-from pointer.errors import UsageError
+from pointer.decoding.options import BACKENDS, DTYPES, Options
+from pointer.errors import UsageError, missing_extra
 from pointer.stage import Stage
 
 Constraints = str | Sequence[str]
@@ -86,9 +83,12 @@ class Pointer(ABC):
     """What errors and records call it."""
     predict: Any
     """The model as a function, which a server may wrap."""
-    device: torch.device
     longest: int
     """The most tokens that the model can read."""
+    parameters: int
+    """How many weights the model has, those of its base included."""
+    files: dict[str, bytes]
+    """What travels with the model: tables and the card."""
 
     # -- what a kind of model has to say
 
@@ -114,18 +114,8 @@ class Pointer(ABC):
 
     @property
     @abstractmethod
-    def parameters(self) -> int:
-        """How many weights the model has."""
-
-    @property
-    @abstractmethod
     def tokens(self) -> int:
         """How many tokens its vocabulary has."""
-
-    @property
-    @abstractmethod
-    def files(self) -> dict[str, bytes]:
-        """What travels with the model: tables and the card."""
 
     # -- the same for all
 
@@ -135,21 +125,25 @@ class Pointer(ABC):
         device: str | None = None,
         dtype: str = "float32",
         threads: int | None = None,
+        backend: str | None = None,
     ) -> "Pointer":
-        """Open a model by embedded name, folder or Hub id; `dtype` is float32, bfloat16 or float16."""
-        if dtype not in DTYPES:
-            raise UsageError(f'dtype: expected float32, bfloat16 or float16, found "{dtype}".', "Choose one of these.")
-        if threads is not None:
-            torch.set_num_threads(threads)
-        place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        """Open a model by embedded name, folder or Hub id.
+
+        `backend` is `onnx` (CPU) or `torch`; left out, the fastest that can run the checkpoint here. `device` (`cuda`)
+        and `dtype` (float32, bfloat16 or float16) are for torch.
+        """
+        for option, given, choices in (("dtype", dtype, DTYPES), ("backend", backend or "onnx", BACKENDS)):
+            if given not in choices:
+                raise UsageError(f'{option}: expected {", ".join(choices)}, found "{given}".', "Choose one of these.")
         folder = checkpoint_folder(name)
-        if is_causal(folder):
-            from pointer.decoding.writer import Writer
-
-            return Writer.open(folder, str(name), place, dtype)
-        from pointer.decoding.parallel import ParallelPointer
-
-        return ParallelPointer.open(folder, str(name), place, dtype)
+        is_plain = device in (None, "cpu") and dtype == "float32"
+        if backend == "onnx" and not is_plain:
+            raise UsageError(
+                f"backend: onnx expects the CPU and float32, found device {device} and {dtype}.", "Choose torch."
+            )
+        if backend == "onnx" or (backend is None and is_plain and _has_onnx(folder)):
+            return _with_onnx(folder, str(name), threads)
+        return _with_torch(folder, str(name), device, dtype, threads)
 
     def generate(self, constraints: Constraints, **options: Any) -> Generation:
         """The best text for some constraints: a list, or one string with `;` between them."""
@@ -261,6 +255,53 @@ class Pointer(ABC):
                 best = found
             low, high = (low, offset) if size < words else (offset, high)
         return best
+
+
+def _has_onnx(folder: Path) -> bool:
+    """Can onnxruntime run a checkpoint?"""
+    if not is_causal(folder):
+        return (folder / ONNX).is_file()
+    from pointer.runtime.writer import can_run
+
+    return can_run(folder)
+
+
+def _with_onnx(folder: Path, name: str, threads: int | None) -> Pointer:
+    if is_causal(folder):
+        from pointer.decoding.writer import Writer
+
+        return Writer.open(folder, name, threads)
+    from pointer.decoding.parallel import ParallelPointer
+
+    if not (folder / ONNX).is_file():
+        raise UsageError(
+            f"backend: onnx expects {ONNX} in {folder}, found none.", f"Make it with: pointer export {name} OUT"
+        )
+    return ParallelPointer.open(folder, name, threads)
+
+
+def _with_torch(folder: Path, name: str, device: str | None, dtype: str, threads: int | None) -> Pointer:
+    try:
+        import torch
+    except ImportError as error:
+        raise missing_extra(f"Opening {name} with PyTorch", "torch", "train") from error
+    if threads is not None:
+        torch.set_num_threads(threads)
+    place = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    if is_causal(folder):
+        from pointer.causal import CausalInserter
+        from pointer.decoding.writer import Writer
+
+        inserter = CausalInserter.from_pretrained(folder)
+        inserter.model.to(device=place, dtype=getattr(torch, dtype)).eval()
+        return Writer.of_inserter(inserter, name)
+    from pointer.decoding.parallel import ParallelPointer
+    from pointer.model import InsertionTransformer
+
+    model = InsertionTransformer.from_pretrained(folder)
+    model.to(device=place, dtype=getattr(torch, dtype))  # type: ignore[call-arg]
+    model.eval()  # type: ignore[no-untyped-call]
+    return ParallelPointer.of(model, name)
 
 
 def _words(generation: Generation) -> int:

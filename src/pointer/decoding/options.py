@@ -7,6 +7,8 @@ from pointer.decoding.presets import PRESETS
 from pointer.errors import UsageError
 from pointer.fields import check_fields
 
+BACKENDS = ("onnx", "torch")
+"""What can run a model."""
 DTYPES = ("float32", "bfloat16", "float16")
 """What the weights of a model may be held in."""
 CHOICES = {"decoding": ("greedy", "sample", "beam"), "preset": (*PRESETS, "released")}

@@ -6,25 +6,28 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
+from pointer.checkpoint import CARD, CURVE, ONNX, TABLES, insertion_config, read_files
 from pointer.decoding import picks
 from pointer.decoding.constraints import FRAME, INSERTED, Tokens, first_stage
 from pointer.decoding.engine import Engine, Growth
 from pointer.decoding.generator import Generation, Plan, Pointer
 from pointer.decoding.options import Options
 from pointer.decoding.presets import PRESETS, Preset
-from pointer.decoding.released import LENGTH, decode_released, released_text
 from pointer.decoding.rules import Rules
 from pointer.decoding.scores import Scores
-from pointer.decoding.search import Predict, Text
+from pointer.decoding.search import Text
 from pointer.errors import UsageError
-from pointer.model import InsertionTransformer
+from pointer.runtime import Predict, onnx
 from pointer.stage import Token, births
 from pointer.vocabulary import Vocabulary
 from pointer.writing import missing_constraints, write
+
+if TYPE_CHECKING:
+    from pointer.model import InsertionTransformer
 
 
 class ParallelPointer(Pointer):
@@ -39,12 +42,12 @@ class ParallelPointer(Pointer):
         end: str = "fixed",
         longest: int = 512,
         name: str = "model",
-        device: torch.device | None = None,
         preset: Preset = PRESETS["default"],
         noi_offset: float = 0.0,
         rounds: int = 1,
-        frequencies: bytes | None = None,
-        model: InsertionTransformer | None = None,
+        files: Mapping[str, bytes] | None = None,
+        parameters: int = 0,
+        model: "InsertionTransformer | None" = None,
     ) -> None:
         self.predict: Predict = predict
         self.vocabulary = vocabulary
@@ -52,58 +55,59 @@ class ParallelPointer(Pointer):
         self.end = end
         self.longest = longest
         self.name = name
-        self.device = device or torch.device("cpu")
         self.preset = preset
         """What `default` is for this model."""
         self.noi_offset = noi_offset
         """Added to the log-probability of `[NOI]` by `default`, so that texts get as long as those of the corpus."""
         self.rounds = rounds
-        self._frequencies = frequencies
+        self.files = dict(files or {})
+        self.parameters = parameters
         self.model = model
+        """The model itself where PyTorch runs it."""
 
     @classmethod
-    def open(cls, folder: Path, name: str, device: torch.device, dtype: str = "float32") -> "ParallelPointer":
-        """A generator from a checkpoint folder."""
-        model = InsertionTransformer.from_pretrained(folder)
-        model.to(device=device, dtype=getattr(torch, dtype))  # type: ignore[call-arg]
-        model.eval()  # type: ignore[no-untyped-call]
-        return cls.of(model, name)
+    def open(cls, folder: Path, name: str, threads: int | None = None) -> "ParallelPointer":
+        """A generator from a checkpoint folder with an ONNX model."""
+        config = insertion_config(folder)
+        session = onnx.Session(folder / ONNX, threads)
+        vocabulary = Vocabulary.of_checkpoint(folder, config["pointer"]["vocabulary"])
+        files = read_files(folder, (*TABLES, CARD, CURVE))
+        return cls._of(onnx.predictor(session), vocabulary, config, files, name=name, parameters=session.parameters)
 
     @classmethod
-    def of(cls, model: InsertionTransformer, name: str) -> "ParallelPointer":
-        """A generator for a model that is already open, where it is; `name` is what errors call it."""
+    def of(cls, model: "InsertionTransformer", name: str) -> "ParallelPointer":
+        """A generator for a model that PyTorch has opened, where it is; `name` is what errors call it."""
+        from pointer.runtime.torch import predictor
+
         if model.vocabulary is None:
             raise UsageError("model: expected one with a vocabulary, found none.", "Open it with from_pretrained.")
-        table = model.files.get("casing.json.gz")
-        section = model.config.pointer
+        parameters = sum(weights.numel() for weights in model.parameters())
+        config = model.config.to_dict()
+        given = {"name": name, "parameters": parameters, "model": model}
+        return cls._of(predictor(model), model.vocabulary, config, model.files, **given)
+
+    @classmethod
+    def _of(
+        cls, predict: Predict, vocabulary: Vocabulary, config: dict[str, Any], files: Mapping[str, bytes], **given: Any
+    ) -> "ParallelPointer":
+        """A generator with what its checkpoint says of it."""
+        section, table = config["pointer"], files.get("casing.json.gz")
         return cls(
-            predictor(model),
-            model.vocabulary,
+            predict,
+            vocabulary,
             casing=json.loads(gzip.decompress(table)) if table else None,
             end=section["end"],
-            longest=model.config.max_position_embeddings,
-            name=name,
-            device=model.device,
+            longest=config["max_position_embeddings"],
             noi_offset=section.get("noi_offset", 0.0),
             rounds=section.get("rounds", 1),
-            frequencies=model.files.get("document_frequencies.json.gz"),
-            model=model,
+            files=files,
+            **given,
         )
-
-    @property
-    def parameters(self) -> int:
-        """How many weights the model has."""
-        return sum(weights.numel() for weights in self.model.parameters()) if self.model else 0
 
     @property
     def tokens(self) -> int:
         """How many tokens its vocabulary has."""
         return len(self.vocabulary)
-
-    @property
-    def files(self) -> dict[str, bytes]:
-        """What travels with the model: tables and the card."""
-        return self.model.files if self.model else {}
 
     def refuse_what_it_cannot(self, options: Options) -> None:
         """Refuse options that mean something for other models only."""
@@ -135,7 +139,6 @@ class ParallelPointer(Pointer):
             decoding=options.decoding,
             presence_penalty=options.presence_penalty,
             words=self.words if preset.whole_words else None,
-            device=self.device,
         )
         rules = Rules(preset, options.banned)
         return Engine(self.predict, scores, rules, options, self.end, self.longest, self.name)
@@ -151,9 +154,9 @@ class ParallelPointer(Pointer):
     @cached_property
     def words(self) -> frozenset[str] | None:
         """The words of the training texts, where the checkpoint tells them."""
-        if self._frequencies is None:
+        if (table := self.files.get(TABLES[1])) is None:
             return None
-        return frozenset(json.loads(gzip.decompress(self._frequencies))["counts"])
+        return frozenset(json.loads(gzip.decompress(table))["counts"])
 
     def written(self, growth: Growth) -> Generation:
         """A text as it stands now, finished or not."""
@@ -164,6 +167,8 @@ class ParallelPointer(Pointer):
     def drafts(self, generation: Generation) -> list[str]:
         """The text after every stage of a generation, X^0 first."""
         if not generation.spans:  # the authors' decoder keeps no account of what stands where
+            from pointer.decoding.released import released_text
+
             stages = ([self.vocabulary.id(token.text) for token in stage] for stage in generation.stages)
             return [released_text(self.vocabulary, ids) for ids in stages]
         born = births(generation.stages)
@@ -180,7 +185,14 @@ class ParallelPointer(Pointer):
 
     def _released(self, constraints: tuple[str, ...], options: Options) -> Generation:
         if self.model is None:
-            raise UsageError("preset: released expects a checkpoint, found a scripted model.", "Choose another preset.")
+            raise UsageError(
+                f"preset: released expects PyTorch, which does not run {self.name} here.",
+                'Open it with backend="torch" (--backend torch), or choose another preset.',
+            )
+        import torch
+
+        from pointer.decoding.released import LENGTH, decode_released
+
         generator = torch.Generator().manual_seed(options.seed) if options.decoding == "sample" else None
         length = min(LENGTH, self.longest)
         found = decode_released(self.model, self.vocabulary, constraints, sampling=generator, length=length)
@@ -188,16 +200,3 @@ class ParallelPointer(Pointer):
         tokens = tuple(token.text for token in stages[-1])
         missing = tuple(missing_constraints(found.text, constraints))
         return Generation(found.text, tokens, (), stages, float("nan"), "max_stages", constraints, missing)
-
-
-def predictor(model: InsertionTransformer) -> Predict:
-    """The model as a function of gaps: the output layer runs only where an answer is wanted."""
-
-    def predict(
-        ids: torch.Tensor, attention: torch.Tensor | None, rows: torch.Tensor, positions: torch.Tensor
-    ) -> torch.Tensor:
-        hidden = model.bert(input_ids=ids, attention_mask=attention).last_hidden_state  # B T H
-        logits: torch.Tensor = model.cls(hidden[rows, positions])  # G V
-        return logits
-
-    return predict

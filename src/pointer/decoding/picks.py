@@ -1,8 +1,7 @@
 """Picking among drafts: which of several texts reads best."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
 
 from pointer.base import has_base
 
@@ -11,14 +10,12 @@ def likelihood(texts: Sequence[str]) -> list[float]:
     """The log-probability of each text by the base language model; nothing where it is not installed."""
     if not has_base():
         return []
-    from pointer.causal import likelihoods
-
-    return [total for total, _ in likelihoods(*_base(), texts)]
+    return _base()(list(texts))
 
 
 @cache
-def _base() -> tuple[Any, Any]:
+def _base() -> Callable[[list[str]], list[float]]:
     """The base alone, opened once in a process."""
-    from pointer.causal import open_base
+    from pointer.runtime.writer import OnnxBase
 
-    return open_base()
+    return OnnxBase().likelihood

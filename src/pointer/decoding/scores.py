@@ -10,12 +10,11 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from pointer.decoding.presets import Preset
 from pointer.errors import CheckpointError
-from pointer.model import LARGEST_LOGIT
 from pointer.prepare.yake import stop_words
+from pointer.runtime import LARGEST_LOGIT, Floats, Ints, log_softmax, logsumexp
 from pointer.vocabulary import Vocabulary
 
 
@@ -44,7 +43,6 @@ class Scores:
         decoding: str = "greedy",
         presence_penalty: float = 0.0,
         words: frozenset[str] | None = None,
-        device: torch.device | None = None,
     ) -> None:
         self.vocabulary = vocabulary
         self.preset = preset
@@ -54,23 +52,20 @@ class Scores:
         self.presence_penalty = presence_penalty
         self.words = words
         """The words of the training texts, where they are known."""
-        self.device = device or torch.device("cpu")
 
-    def __call__(
-        self, logits: torch.Tensor, gaps: Gaps, texts: Sequence[npt.NDArray[np.int64]], name: str
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def __call__(self, logits: Floats, gaps: Gaps, texts: Sequence[Ints], name: str) -> tuple[Floats, Floats]:
         """The model's own log-probabilities of every gap, and the scores; `texts` are the ids of each text."""
-        logits = logits.float().clamp(-LARGEST_LOGIT, LARGEST_LOGIT)  # G V
-        own = torch.log_softmax(logits, -1)
-        if torch.isnan(own[:, 0]).any():  # one NaN among the logits of a gap makes all of its probabilities NaN
+        logits = np.clip(logits, -LARGEST_LOGIT, LARGEST_LOGIT)  # G V
+        own = log_softmax(logits)
+        if np.isnan(own[:, 0]).any():  # one NaN among the logits of a gap makes all of its probabilities NaN
             raise CheckpointError(
                 f"Expected numbers from the model {name}, found NaN.",
                 "Its weights are damaged; open another checkpoint.",
             )
-        scores = own if self.preset.eta is None else self.damped(logits, gaps)
         rows = 2 * np.minimum(gaps.stage, len(self.preset.delay) - 1) + gaps.extends
-        scores = scores + self.offsets[self.tensor(rows)]
-        scores[self.tensor(~gaps.last), self.vocabulary.id("[SEP]")] = -torch.inf
+        scores: Floats = self.offsets[rows]
+        scores += own if self.preset.eta is None else self.damped(logits, gaps)
+        scores[~gaps.last, self.vocabulary.id("[SEP]")] = -np.inf
         if self.presence_penalty:
             self.penalise_presence(scores, gaps, texts)
         if self.preset.gap_first:
@@ -78,29 +73,28 @@ class Scores:
         if self.decoding == "beam":
             # A beam adds up the scores of gaps. Normalised, a gap that stays empty costs what the choice costs, and not
             # the offset that makes texts longer; or the best filling would be the one that leaves the most to insert.
-            scores = torch.log_softmax(scores, -1)
+            scores = log_softmax(scores)
         return own, scores
 
-    def damped(self, logits: torch.Tensor, gaps: Gaps) -> torch.Tensor:
+    def damped(self, logits: Floats, gaps: Gaps) -> Floats:
         """The paper's `eta`: the logits of `[NOI]`, specials, marks and stop words are multiplied by it."""
         assert self.preset.eta is not None
         start, step = self.preset.eta
-        eta = self.tensor(np.minimum(1.0, start + step * gaps.stage)).to(logits.dtype)
+        eta = np.minimum(1.0, start + step * gaps.stage).astype(np.float32)
         frame = np.isin(np.arange(len(self.vocabulary)), [*self.vocabulary.special, self.vocabulary.noi])
-        is_damped = self.tensor(function_words(self.vocabulary) | frame)
-        return torch.log_softmax(torch.where(is_damped, logits * eta[:, None], logits), -1)
+        is_damped = function_words(self.vocabulary) | frame
+        return log_softmax(np.where(is_damped, logits * eta[:, None], logits))
 
     @cached_property
-    def offsets(self) -> torch.Tensor:
+    def offsets(self) -> Floats:
         """What is the same for all gaps of a stage, `2S V`: the delay of function words, `[NOI]`, and what never goes
         in. For each stage a row for gaps without `##` pieces, and one for those with them.
         """
-        delay = self.tensor(np.array(self.preset.delay, np.float32))
-        offsets = delay[:, None] * self.tensor(function_words(self.vocabulary))  # S V
+        offsets = np.array(self.preset.delay, np.float32)[:, None] * function_words(self.vocabulary)  # S V
         offsets[:, self.vocabulary.noi] = self.noi
-        offsets[:, self.tensor(self.never)] = -torch.inf
-        whole = offsets.masked_fill(self.tensor(self.vocabulary.continues), -torch.inf)
-        return torch.stack([whole, offsets], 1).flatten(0, 1)
+        offsets[:, self.never] = -np.inf
+        whole = np.where(self.vocabulary.continues, np.float32(-np.inf), offsets)
+        return np.stack([whole, offsets], 1).reshape(-1, len(self.vocabulary))
 
     @property
     def never(self) -> npt.NDArray[np.bool_]:
@@ -112,25 +106,21 @@ class Scores:
         found[[self.vocabulary.noi, self.vocabulary.id("[SEP]")]] = False
         return found
 
-    def penalise_presence(self, scores: torch.Tensor, gaps: Gaps, texts: Sequence[npt.NDArray[np.int64]]) -> None:
+    def penalise_presence(self, scores: Floats, gaps: Gaps, texts: Sequence[Ints]) -> None:
         """Take the presence penalty off content words that a text already has."""
         content = [np.unique(ids[~function_words(self.vocabulary)[ids]]) for ids in texts]
         rows = np.repeat(np.arange(len(gaps.text)), [len(content[text]) for text in gaps.text])
         columns = np.concatenate([content[text] for text in gaps.text])
-        scores[self.tensor(rows), self.tensor(columns)] -= self.presence_penalty
+        scores[rows, columns] -= self.presence_penalty
 
-    def decide_gap_first(self, scores: torch.Tensor, own: torch.Tensor) -> None:
+    def decide_gap_first(self, scores: Floats, own: Floats) -> None:
         """Put `[NOI]` where it stands to the words of a gap as its probability stands to that of all of them."""
         noi = self.vocabulary.noi
-        nothing = scores[:, noi].clone()
-        scores[:, noi] = -torch.inf
-        words = scores.logsumexp(-1) if self.decoding == "sample" else scores.amax(-1)  # what it competes with
-        something = torch.log(-torch.expm1(own[:, noi].clamp(max=-1e-6)))
-        scores[:, noi] = torch.where(torch.isfinite(words), nothing + words - something, nothing)
-
-    def tensor(self, values: npt.ArrayLike) -> torch.Tensor:
-        """An array on the device of the model."""
-        return torch.as_tensor(np.asarray(values), device=self.device)
+        nothing = scores[:, noi].copy()
+        scores[:, noi] = -np.inf
+        words = logsumexp(scores) if self.decoding == "sample" else scores.max(-1)  # what it competes with
+        something = np.log(-np.expm1(np.minimum(own[:, noi], -1e-6)))
+        scores[:, noi] = np.where(np.isfinite(words), nothing + words - something, nothing)
 
 
 # Engines are made for every request; what is the same for all of them is computed once for a vocabulary.

@@ -11,23 +11,21 @@ import hashlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from pointer.decoding.constraints import INSERTED, Locks, Tokens, open_gaps
 from pointer.decoding.options import Options
 from pointer.decoding.rules import Insertion, Rules
 from pointer.decoding.scores import Gaps, Scores
+from pointer.runtime import Floats, Ints, Predict, best, logsumexp
 from pointer.vocabulary import Vocabulary
 
-Predict = Callable[[torch.Tensor, torch.Tensor | None, torch.Tensor, torch.Tensor], torch.Tensor]
-"""`(ids B T, attention B T or None, rows G, positions G) -> logits G V` of the gaps right of those positions."""
-
-BATCH_TOKENS = 2048
-"""Positions of one forward pass; more gain nothing on a CPU."""
+BATCH_TOKENS = 512
+"""Positions of one forward pass. More gain nothing on a CPU, and the logits of more would not stay in its caches."""
 SPARE = 32
 """Candidates of a gap beyond the width of the beam, for when rules refuse the best."""
 LAST_RESORT = -1e9
@@ -70,16 +68,16 @@ def fill(
     one_by_one = options.rounds == 0
     rounds = max(map(len, left), default=0) if one_by_one else options.rounds or 1
     for turn in range(rounds):
-        asked = [i for i, gaps in enumerate(left) if gaps]
-        partial = [_Partial(texts[i], beam, left[i][: 1 if one_by_one else None]) for i in asked for beam in beams[i]]
-        answers = search.ask(partial)
-        for i in asked:
-            mine = [next(answers) for _ in beams[i]]
-            now = mine[0].due(rounds - turn, scores.vocabulary.noi)
-            gaps, chosen = [left[i][k] for k in now], [candidates.at(now) for candidates in mine]
-            beams[i] = search.extended(texts[i].tokens, beams[i], gaps, chosen)
-            room = options.max_length - len(texts[i].tokens) - max(len(beam.tokens) for beam in beams[i])
-            left[i] = [gap for gap in left[i] if gap not in gaps] if room > 0 else []  # nothing more would fit
+        for group in grouped([(len(text.tokens), len(beam)) for text, beam in zip(texts, beams, strict=True)], left):
+            gaps = {i: left[i][: 1 if one_by_one else None] for i in group}
+            answers = search.ask([_Partial(texts[i], beam, gaps[i]) for i in group for beam in beams[i]])
+            for i in group:
+                mine = [next(answers) for _ in beams[i]]
+                now = mine[0].due(rounds - turn, scores.vocabulary.noi)
+                beams[i] = search.extended(texts[i].tokens, beams[i], {gap: gaps[i][gap] for gap in now}, mine)
+                decided = {gaps[i][gap] for gap in now}
+                room = options.max_length - len(texts[i].tokens) - max(len(beam.tokens) for beam in beams[i])
+                left[i] = [gap for gap in left[i] if gap not in decided] if room > 0 else []  # nothing more would fit
     return beams
 
 
@@ -103,15 +101,11 @@ _Choice = tuple[int, float, float]
 
 @dataclass(frozen=True)
 class _Candidates:
-    """For each gap the best candidates: ids, adjusted and own log-probabilities."""
+    """What may go into the gaps of a partial filling: of each gap the best, and more where rules refuse that."""
 
-    ids: list[list[int]]
-    scores: list[list[float]]
-    own: list[list[float]]
-
-    def of(self, gap: int) -> list[_Choice]:
-        """Those of one gap."""
-        return list(zip(self.ids[gap], self.scores[gap], self.own[gap], strict=True))
+    best: list[_Choice]
+    several: Callable[[int], list[_Choice]]
+    """All candidates of a gap, the best included. Few gaps need them, and to sort a vocabulary takes time."""
 
     def due(self, rounds: int, noi: int) -> list[int]:
         """The gaps to decide in the first of so many rounds, left to right: the surest, up to its share of insertions.
@@ -121,17 +115,11 @@ class _Candidates:
         the model would say the same. A gap is surer than another if the model itself finds its best candidate
         likelier: offsets that make texts grow say nothing about that.
         """
-        best = [max(zip(*gap, strict=True)) for gap in zip(self.scores, self.own, self.ids, strict=True)]
-        order = sorted(range(len(best)), key=lambda gap: -best[gap][1])
-        wanting = [place for place, gap in enumerate(order) if best[gap][2] != noi]
+        order = sorted(range(len(self.best)), key=lambda gap: -self.best[gap][2])
+        wanting = [place for place, gap in enumerate(order) if self.best[gap][0] != noi]
         if rounds == 1 or not wanting:
-            return list(range(len(best)))
+            return list(range(len(self.best)))
         return sorted(order[: wanting[math.ceil(len(wanting) / rounds) - 1] + 1])
-
-    def at(self, gaps: list[int]) -> "_Candidates":
-        """Those of some gaps."""
-        ids, scores, own = self.ids, self.scores, self.own
-        return _Candidates([ids[gap] for gap in gaps], [scores[gap] for gap in gaps], [own[gap] for gap in gaps])
 
 
 @dataclass(frozen=True)
@@ -149,70 +137,69 @@ class _Search:
         """How many fillings of a text are kept."""
         return self.options.width if self.options.decoding == "beam" else 1
 
-    def ask(self, partial: list[_Partial]) -> Iterator[_Candidates]:
-        """The candidates of every partial filling, in order; texts of about one length share a forward pass."""
-        found: dict[int, _Candidates] = {}
-        placed = [one.sequence() for one in partial]
-        device, vocabulary = self.scores.device, self.scores.vocabulary
-        for group in grouped([len(tokens) for tokens, _ in placed]):
-            sequences = [placed[i][0] for i in group]
-            rows = np.repeat(np.arange(len(group)), [len(placed[i][1]) for i in group])
-            positions = np.concatenate([placed[i][1] for i in group])
-            ids, attention = _padded(sequences, vocabulary.id("[PAD]"))
-            mask = None if attention is None else torch.from_numpy(attention).to(device)
-            at = [torch.from_numpy(t).to(device) for t in (rows, positions)]
-            with torch.inference_mode():
-                logits = self.predict(torch.from_numpy(ids).to(device), mask, at[0], at[1])  # G V
-                gaps = _describe(sequences, [partial[i] for i in group], rows, positions, vocabulary)
-                own, scores = self.scores(logits, gaps, [sequence.ids for sequence in sequences], self.name)
-                chosen, by = self.choose(scores, [partial[i] for i in group])  # G W
-                lists = [x.tolist() for x in (chosen, by, own.gather(1, chosen))]
-            start = 0
-            for i in group:
-                end = start + len(placed[i][1])
-                found[i] = _Candidates(*(values[start:end] for values in lists))
-                start = end
-        return (found[i] for i in range(len(partial)))
+    def ask(self, fillings: list[_Partial]) -> Iterator[_Candidates]:
+        """The candidates of every partial filling, in order; all of them go through the model together."""
+        sequences, places = zip(*(one.sequence() for one in fillings), strict=True)
+        sizes = [len(gaps) for gaps in places]
+        rows, positions = np.repeat(np.arange(len(fillings)), sizes), np.concatenate(places)
+        vocabulary = self.scores.vocabulary
+        logits = self.predict(*_padded(sequences, vocabulary.id("[PAD]")), rows, positions)  # G V
+        gaps = _describe(sequences, fillings, rows, positions, vocabulary)
+        own, scores = self.scores(logits, gaps, [sequence.ids for sequence in sequences], self.name)
+        ends = np.cumsum(sizes).tolist()
+        chosen = self.best(own, scores, fillings)
+        return (
+            _Candidates(chosen[end - size : end], partial(self.several, own, scores, chosen, end - size))
+            for size, end in zip(sizes, ends, strict=True)
+        )
 
-    def choose(self, scores: torch.Tensor, partial: list[_Partial]) -> tuple[torch.Tensor, torch.Tensor]:
-        """The candidates of each gap and their scores: a drawn one, the best one, or several.
-
-        Where a rule may refuse candidates, there are spare ones, and `[NOI]` to fall back on.
-        """
+    def best(self, own: Floats, scores: Floats, fillings: list[_Partial]) -> list[_Choice]:
+        """What each gap gets if no rule refuses it: the best candidate, or a drawn one."""
         if self.options.decoding == "sample":
-            draws = np.array([_draw(one.text, gap) for one in partial for gap in one.gaps])
-            best = sampled(scores, torch.from_numpy(draws).to(scores.device), self.options)
+            draws = np.array([_draw(one.text, gap) for one in fillings for gap in one.gaps])
+            ids = sampled(scores, draws, self.options)  # G 1
         else:
-            best = _best(scores, self.width + (SPARE if self.rules else 0))
-        found = scores.gather(1, best)
-        if not self.rules:
-            return best, found
-        nothing = torch.full_like(best[:, :1], self.scores.vocabulary.noi)
+            ids = scores.argmax(-1, keepdims=True)
+        found = (ids, np.take_along_axis(scores, ids, 1), np.take_along_axis(own, ids, 1))
+        return list(zip(*(values[:, 0].tolist() for values in found), strict=True))
+
+    def several(self, own: Floats, scores: Floats, chosen: list[_Choice], start: int, gap: int) -> list[_Choice]:
+        """The candidates of one gap, best first, and `[NOI]` to fall back on; `start` is the first gap of its text."""
+        row, noi = start + gap, self.scores.vocabulary.noi
         if self.options.decoding == "sample":  # what was not drawn must not win over what was, likely as it may be
-            last = torch.full_like(found[:, :1], LAST_RESORT)
-        else:
-            last = scores.gather(1, nothing)
-            found = found.masked_fill(best == nothing, -torch.inf)  # or [NOI] would come twice
-        return torch.cat([best, nothing], 1), torch.cat([found, last], 1)
+            return [chosen[row], (noi, LAST_RESORT, float(own[row, noi]))]
+        ids = best(scores[row], self.width + (SPARE if self.rules else 0)).tolist()
+        ids += [] if noi in ids else [noi]
+        return list(zip(ids, scores[row, ids].tolist(), own[row, ids].tolist(), strict=True))
 
     def extended(
-        self, tokens: Tokens, beams: list[Filling], gaps: list[int], answers: list[_Candidates]
+        self, tokens: Tokens, beams: list[Filling], gaps: dict[int, int], answers: list[_Candidates]
     ) -> list[Filling]:
-        """The best `width` ways to go on with any of the beams, as far as the rules allow them."""
-        noi = self.scores.vocabulary.noi
+        """The best `width` ways to go on with any of the beams, as far as the rules allow them.
+
+        `gaps` are the positions of those to decide, by their numbers.
+        """
         pool: list[Filling] = []
         for beam, candidates in zip(beams, answers, strict=True):
             ways = [beam]
             # The surest gap chooses first. Each choice keeps to the rules given those before it, so that all of them
             # together do, and a gap that has nothing left to choose stays as it is.
-            for number in sorted(range(len(gaps)), key=lambda number: -max(candidates.scores[number])):
-                gap = gaps[number]
-                longer = [(way, choice) for way in ways for choice in candidates.of(number) if choice[1] > -np.inf]
-                longer.sort(key=lambda one: -(one[0].total + one[1][1]))
-                allowed = (one for one in longer if self.allows(tokens, one[0], gap, one[1][0]))
-                ways = [_with(way, gap, choice, noi) for way, choice in islice(allowed, self.width)]
+            for number in sorted(gaps, key=lambda number: -candidates.best[number][1]):
+                ways = self.filled(tokens, ways, gaps[number], number, candidates)
             pool += ways
         return sorted(pool, key=lambda way: -way.total)[: self.width]
+
+    def filled(
+        self, tokens: Tokens, ways: list[Filling], gap: int, number: int, candidates: _Candidates
+    ) -> list[Filling]:
+        """The best `width` ways to go on at one gap."""
+        noi, first = self.scores.vocabulary.noi, candidates.best[number]
+        if self.width == 1 and self.allows(tokens, ways[0], gap, first[0]):
+            return [_with(ways[0], gap, first, noi)]
+        longer = [(way, choice) for way in ways for choice in candidates.several(number) if choice[1] > -np.inf]
+        longer.sort(key=lambda one: -(one[0].total + one[1][1]))
+        allowed = (one for one in longer if self.allows(tokens, one[0], gap, one[1][0]))
+        return [_with(way, gap, choice, noi) for way, choice in islice(allowed, self.width)]
 
     def allows(self, tokens: Tokens, way: Filling, gap: int, token: int) -> bool:
         """May this token go into the gap, beside what the filling has put into others?"""
@@ -221,21 +208,25 @@ class _Search:
         return not self.rules.refuse(_insertion(tokens, way.tokens, gap, token, self.scores.vocabulary))
 
 
-def grouped(lengths: Sequence[int]) -> list[list[int]]:
-    """Numbers of texts that go through the model together: near in length, within the budget of positions."""
+def grouped(sizes: Sequence[tuple[int, int]], left: Sequence[list[int]]) -> list[list[int]]:
+    """Numbers of texts that go through the model together: near in length, within the budget of positions.
+
+    `sizes` are the length of each text and its number of beams; those without gaps `left` stay behind.
+    """
     groups: list[list[int]] = []
-    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-        longest = lengths[groups[-1][0]] if groups else 0
-        if groups and (len(groups[-1]) + 1) * longest <= BATCH_TOKENS:
-            real = sum(lengths[j] for j in groups[-1]) + lengths[i]
-            if real >= (1 - MOST_PADDING) * (len(groups[-1]) + 1) * longest:
-                groups[-1].append(i)
-                continue
-        groups.append([i])
+    longest = real = padded = 0
+    for i in sorted((i for i, gaps in enumerate(left) if gaps), key=lambda i: -sizes[i][0]):
+        length, beams = sizes[i]
+        real, padded = real + length * beams, padded + longest * beams
+        if groups and padded <= BATCH_TOKENS and real >= (1 - MOST_PADDING) * padded:
+            groups[-1].append(i)
+        else:
+            groups.append([i])
+            longest, real, padded = length, length * beams, length * beams
     return groups
 
 
-def _padded(sequences: list[Tokens], pad: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64] | None]:
+def _padded(sequences: Sequence[Tokens], pad: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64] | None]:
     lengths = np.array([len(sequence) for sequence in sequences])
     ids = np.full((len(sequences), lengths.max()), pad)  # B T
     for row, sequence in enumerate(sequences):
@@ -245,8 +236,8 @@ def _padded(sequences: list[Tokens], pad: int) -> tuple[npt.NDArray[np.int64], n
 
 
 def _describe(
-    sequences: list[Tokens],
-    partial: list[_Partial],
+    sequences: Sequence[Tokens],
+    fillings: list[_Partial],
     rows: npt.NDArray[np.int64],
     positions: npt.NDArray[np.int64],
     vocabulary: Vocabulary,
@@ -256,14 +247,8 @@ def _describe(
     ends = np.cumsum([len(sequence) for sequence in sequences])
     at = positions + np.concatenate([[0], ends])[rows]  # where the gaps are in all sequences laid end to end
     extends = (owner[at] == INSERTED) & vocabulary.is_word[ids[at]]
-    stage = np.array([one.text.stage for one in partial])[rows]
+    stage = np.array([one.text.stage for one in fillings])[rows]
     return Gaps(stage, extends, at + 1 == ends[rows], rows)
-
-
-def _best(scores: torch.Tensor, count: int) -> torch.Tensor:
-    """The ids of the best candidates, best first, the lower id before the higher where they tie."""
-    ids = scores.topk(min(count, scores.shape[1])).indices.sort().values
-    return ids.gather(1, scores.gather(1, ids).sort(dim=-1, descending=True, stable=True).indices)
 
 
 def _draw(text: Text, gap: int) -> float:
@@ -272,21 +257,28 @@ def _draw(text: Text, gap: int) -> float:
     return int.from_bytes(digest, "big") / 2**64
 
 
-def sampled(scores: torch.Tensor, draws: torch.Tensor, options: Options) -> torch.Tensor:
-    """One candidate a gap by inverse transform over the candidates, best first."""
-    order = (scores / options.temperature).sort(dim=-1, descending=True, stable=True)
-    values, ids = order.values, order.indices
-    if options.top_k:
-        values, ids = values[:, : options.top_k], ids[:, : options.top_k]
-    probabilities = values.double().softmax(-1)
-    total = probabilities.cumsum(-1)
-    kept = total - probabilities < options.top_p  # the candidate that crosses top_p still counts
+def sampled(scores: Floats, draws: npt.NDArray[np.float64], options: Options) -> Ints:
+    """One candidate a gap, `G 1`, by inverse transform over the candidates, best first."""
+    warmed = scores / np.float32(options.temperature)
+    ids = best(warmed, options.top_k or _most_kept(warmed, options.min_p))
+    values = np.take_along_axis(warmed, ids, 1).astype(np.float64)
+    total = np.log(np.exp(values - values[:, :1]).sum(-1)) + values[:, 0] if options.top_k else logsumexp(warmed)
+    probabilities = np.exp(values - total[:, None])
+    before = probabilities.cumsum(-1) - probabilities
+    kept = before < options.top_p  # the candidate that crosses top_p still counts
     kept &= probabilities >= options.min_p * probabilities[:, :1]
-    probabilities = probabilities * kept
-    total = probabilities.cumsum(-1)
-    place = (total <= draws[:, None] * total[:, -1:]).sum(-1, keepdim=True)
-    last = kept.sum(-1, keepdim=True) - 1
-    return ids.gather(1, torch.minimum(place, last))
+    share = (probabilities * kept).cumsum(-1)
+    place = (share <= draws[:, None] * share[:, -1:]).sum(-1, keepdims=True)
+    last = kept.sum(-1, keepdims=True) - 1
+    return np.take_along_axis(ids, np.minimum(place, last), 1)
+
+
+def _most_kept(scores: Floats, min_p: float) -> int:
+    """The most candidates of a gap that are likely enough; to sort all would take longer than the model does."""
+    if not min_p:
+        return int(scores.shape[1])
+    near = np.float32(1.001 * math.log(min_p))  # rounding must not lose the last one
+    return int((scores >= scores.max(-1, keepdims=True) + near).sum(-1).max())
 
 
 def _insertion(tokens: Tokens, fills: dict[int, int], gap: int, token: int, vocabulary: Vocabulary) -> Insertion:

@@ -1,18 +1,21 @@
 """`Writer`: a `Pointer` whose model is a pre-trained language model that inserts from left to right."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-
-from pointer.causal import CausalInserter
+from pointer.checkpoint import CARD, CURVE, causal_config, read_files
 from pointer.decoding.causal import GUIDANCE, CausalEngine, Draft, Rules
 from pointer.decoding.generator import Generation, Plan, Pointer, Wanted
 from pointer.decoding.options import Options
 from pointer.decoding.presets import Guidance
 from pointer.errors import UsageError
 from pointer.language import STYLES, Language
-from pointer.next_token import NextToken
+from pointer.runtime import NextToken
+
+if TYPE_CHECKING:
+    from pointer.causal import CausalInserter
 
 COOLER = 0.6
 """Drafts to pick from are drawn at so much of the temperature: of eight wild ones hardly any makes sense."""
@@ -36,9 +39,10 @@ class Writer(Pointer):
         noi_offset: float = 0.0,
         longest: int = 512,
         name: str = "writer",
-        device: torch.device | None = None,
         guidance: Guidance = GUIDANCE,
-        inserter: CausalInserter | None = None,
+        likelihood: Callable[[list[str]], list[float]] = lambda texts: [],
+        files: Mapping[str, bytes] | None = None,
+        parameters: int = 0,
     ) -> None:
         self.predict: NextToken = next_token
         self.language = language
@@ -46,21 +50,36 @@ class Writer(Pointer):
         self.noi_offset = noi_offset
         self.longest = longest
         self.name = name
-        self.device = device or torch.device("cpu")
         self.guidance = guidance
-        self.inserter = inserter
+        self._likelihood = likelihood
+        """The log-probability of texts by the base as it was before training."""
+        self.files = dict(files or {})
+        self.parameters = parameters
         self._rules: dict[tuple[str, ...], Rules] = {}
 
     @classmethod
-    def open(cls, folder: Path, name: str, device: torch.device, dtype: str = "float32") -> "Writer":
-        """A writer from a checkpoint folder, whose base has to be there too."""
-        inserter = CausalInserter.from_pretrained(folder)
-        inserter.model.to(device=device, dtype=getattr(torch, dtype)).eval()
-        return cls.of_inserter(inserter, name)
+    def open(cls, folder: Path, name: str, threads: int | None = None) -> "Writer":
+        """A writer from a checkpoint folder, whose base has to be there too, run by onnxruntime in int8."""
+        from pointer.runtime.writer import OnnxWriter
+
+        config = causal_config(folder)
+        assert config is not None
+        model = OnnxWriter(folder, config, threads)
+        return cls(
+            model.next_token,
+            model.language,
+            styles=tuple(config["styles"]) or tuple(STYLES),
+            noi_offset=config["noi_offset"],
+            longest=model.longest,
+            name=name,
+            likelihood=model.likelihood,
+            files=read_files(folder, (CARD, CURVE)),
+            parameters=model.parameters,
+        )
 
     @classmethod
-    def of_inserter(cls, inserter: CausalInserter, name: str) -> "Writer":
-        """A writer for a model that is already open, where it is."""
+    def of_inserter(cls, inserter: "CausalInserter", name: str) -> "Writer":
+        """A writer for a model that PyTorch has opened, where it is."""
         return cls(
             inserter.next_token(),
             inserter.language,
@@ -68,24 +87,15 @@ class Writer(Pointer):
             noi_offset=inserter.config["noi_offset"],
             longest=inserter.longest,
             name=name,
-            device=inserter.transformer.device,
-            inserter=inserter,
+            likelihood=inserter.likelihood,
+            files=inserter.files,
+            parameters=sum(weights.numel() for weights in inserter.model.parameters()),
         )
-
-    @property
-    def parameters(self) -> int:
-        """How many weights the model has, those of its base included."""
-        return sum(weights.numel() for weights in self.inserter.model.parameters()) if self.inserter else 0
 
     @property
     def tokens(self) -> int:
         """How many tokens its vocabulary has."""
         return self.language.size
-
-    @property
-    def files(self) -> dict[str, bytes]:
-        """What travels with the model: the card."""
-        return self.inserter.files if self.inserter else {}
 
     def engine(self, options: Options) -> CausalEngine:
         """What lets texts grow by these options."""
@@ -145,7 +155,7 @@ class Writer(Pointer):
 
     def likelihood(self, texts: list[str]) -> list[float]:
         """The log-probability of texts by the base as it was before training."""
-        return self.inserter.likelihood(texts) if self.inserter else []
+        return self._likelihood(texts)
 
     def written(self, draft: Draft) -> Generation:
         """A text as it stands now, finished or not; what is still to come of the constraints stands at its end."""

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pointer.checkpoint import TABLES
+from pointer.checkpoint import TABLES, read_files
 from pointer.errors import DataError, TrainingError
-from pointer.model import read_files
 from pointer.prepare.shards import PreparedData, Rows
 from pointer.training.batches import take
 from pointer.training.settings import RunSettings

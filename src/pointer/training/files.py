@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pointer.errors import TrainingError
-from pointer.model import recover
-from pointer.storage import full_disk_explained, remove_partial, write_whole
+from pointer.storage import full_disk_explained, recover, remove_partial, write_whole
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter

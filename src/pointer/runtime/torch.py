@@ -1,29 +1,28 @@
-"""What comes next: the log-probabilities of a causal language model after some prefixes.
+"""Models that PyTorch runs: an insertion transformer as a function of gaps, a causal model as one of prefixes."""
 
-A function of prefixes knows nothing of batches, so whoever decodes may put any texts together, at different places.
-Keys and values are kept from call to call: a prefix that goes on where an earlier one ended costs its new tokens only.
-"""
-
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from transformers.cache_utils import Cache, DynamicLayer
 
-from pointer.model import LARGEST_LOGIT
+from pointer.runtime import LARGEST_LOGIT, Floats, Ints, Predict, Prefix
+from pointer.runtime.prefixes import STEP, PrefixModel, Rows
 
-Prefix: TypeAlias = tuple[int, ...]
-NextToken: TypeAlias = Callable[[Sequence[Prefix]], torch.Tensor]
-"""For every prefix the log-probability of every token to come next: `B` prefixes -> `B V`."""
 
-KEPT_CALLS = 3
-"""Calls whose keys and values are kept: as many kinds of requests can take turns without computing a text twice."""
-STEP = 32
-"""Columns by which a cache grows, so that not every token makes a copy."""
+def predictor(model: Any) -> Predict:
+    """An `InsertionTransformer` as a function of gaps: the output layer runs only where an answer is wanted."""
+
+    @torch.inference_mode()
+    def predict(ids: Ints, attention: Ints | None, rows: Ints, positions: Ints) -> Floats:
+        mask = None if attention is None else torch.from_numpy(attention).to(model.device)
+        hidden = model.bert(input_ids=torch.from_numpy(ids).to(model.device), attention_mask=mask).last_hidden_state
+        logits: Floats = model.cls(hidden[torch.from_numpy(rows), torch.from_numpy(positions)]).float().cpu().numpy()
+        return logits  # G V
+
+    return predict
 
 
 class _Layer(DynamicLayer):  # type: ignore[no-untyped-call]
@@ -63,19 +62,14 @@ def _with_room(held: torch.Tensor | None, new: torch.Tensor, width: int) -> torc
 
 
 @dataclass
-class _Rows:
-    """Keys and values of some prefixes, left-aligned, and how long each of them is."""
+class _Rows(Rows):
+    """Keys and values of some prefixes, and how long each of them is."""
 
     prefixes: list[Prefix]
     layers: list[_Layer] = field(default_factory=list)
     places: torch.Tensor = field(default_factory=lambda: torch.empty(0, 0, dtype=torch.long))
     """Where the tokens of the present call go: `B W`."""
     width: int = 0
-
-    @cached_property
-    def places_of(self) -> dict[Prefix, int]:
-        """The row of every prefix."""
-        return {prefix: row for row, prefix in enumerate(self.prefixes)}
 
     def select(self, rows: list[int]) -> "_Rows":
         """Some of the rows, in another order, perhaps some of them twice."""
@@ -108,53 +102,36 @@ def _joined(groups: list[_Rows]) -> _Rows:
     return together
 
 
-class CachedModel:
-    """`NextToken` of a Transformers causal model that remembers the keys and values of its last answers.
+class CachedModel(PrefixModel[_Rows]):
+    """`NextToken` of a Transformers causal model.
 
     `switch` makes the context in which the model runs, for example one without its adapter.
     """
 
     def __init__(self, model: Any, switch: Callable[[], Any] = nullcontext) -> None:
+        super().__init__()
         self.model = model
         self.switch = switch
-        self.kept: list[_Rows] = []
-        self._lock = threading.Lock()
 
     @torch.inference_mode()
-    def __call__(self, prefixes: Sequence[Prefix]) -> torch.Tensor:
-        """The log-probabilities of what comes next, `B V`, in float32 on the CPU."""
-        with self._lock, self.switch():
-            parts = self._parents(prefixes)
-            hidden: dict[int, torch.Tensor] = {}
-            for rows, members in parts:
-                hidden |= dict(zip(members, self._run(rows, [prefixes[i] for i in members]), strict=True))
-            self.kept = [_joined([rows for rows, _ in parts]), *self.kept][:KEPT_CALLS]
-            last = torch.stack([hidden[i] for i in range(len(prefixes))])  # B H
-            logits = self.model.get_output_embeddings()(last).float().clamp(-LARGEST_LOGIT, LARGEST_LOGIT)  # B V
-            return torch.log_softmax(logits, -1).cpu()
+    def __call__(self, prefixes: Sequence[Prefix]) -> Floats:
+        """The log-probabilities of what comes next, `B V`."""
+        with self.switch():
+            return super().__call__(prefixes)
 
-    def _parents(self, prefixes: Sequence[Prefix]) -> list[tuple[_Rows, list[int]]]:
-        """What each prefix goes on from, taken out of what is kept, and the prefixes that do; some from nothing."""
-        found: dict[int, list[tuple[int, int]]] = {}
-        for i, prefix in enumerate(prefixes):
-            group, row = self._parent(prefix)
-            found.setdefault(group, []).append((i, row))
-        parts = []
-        for group, members in found.items():
-            rows = self.kept[group].select([row for _, row in members]) if group >= 0 else _Rows([()] * len(members))
-            parts.append((rows, [i for i, _ in members]))
-        self.kept = [group for number, group in enumerate(self.kept) if number not in found]
-        return parts
+    def fresh(self, count: int) -> _Rows:
+        return _Rows([()] * count)
 
-    def _parent(self, prefix: Prefix) -> tuple[int, int]:
-        """The group and the row of the longest prefix of this one that is kept; (-1, 0) if there is none."""
-        for end in range(len(prefix) - 1, 0, -1):
-            for number, group in enumerate(self.kept):
-                if (row := group.places_of.get(prefix[:end])) is not None:
-                    return number, row
-        return -1, 0
+    def joined(self, groups: list[_Rows]) -> _Rows:
+        return _joined(groups)
 
-    def _run(self, rows: _Rows, prefixes: list[Prefix]) -> torch.Tensor:
+    def log_probabilities(self, found: list[torch.Tensor]) -> Floats:
+        last = torch.stack(found)  # B H
+        logits = self.model.get_output_embeddings()(last).float().clamp(-LARGEST_LOGIT, LARGEST_LOGIT)  # B V
+        own: Floats = torch.log_softmax(logits, -1).cpu().numpy()
+        return own
+
+    def run(self, rows: _Rows, prefixes: list[Prefix]) -> torch.Tensor:
         """Feed what is new of every prefix; the hidden states of their last tokens, `B H`."""
         device = self.model.device
         old = torch.tensor([len(prefix) for prefix in rows.prefixes])

@@ -1,0 +1,53 @@
+"""What runs a model: tokens in, logits out, as NumPy arrays. Nothing else knows whether it is PyTorch or another.
+
+A parallel model is a function of gaps (`Predict`), a causal one a function of prefixes (`NextToken`).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Floats: TypeAlias = npt.NDArray[np.float32]
+Ints: TypeAlias = npt.NDArray[np.int64]
+
+Predict: TypeAlias = Callable[[Ints, Ints | None, Ints, Ints], Floats]
+"""`(ids B T, attention B T or None, rows G, positions G) -> logits G V` of the gaps right of those positions."""
+Prefix: TypeAlias = tuple[int, ...]
+NextToken: TypeAlias = Callable[[Sequence[Prefix]], Floats]
+"""For every prefix the log-probability of every token to come next: `B` prefixes -> `B V`."""
+
+LARGEST_LOGIT = 1e4
+"""No trained model comes near it; it keeps an infinite logit from turning the others into NaN."""
+
+
+def log_softmax(scores: Floats) -> Floats:
+    """The logarithm of the probabilities along the last axis.
+
+    >>> np.exp(log_softmax(np.array([[0.0, 0.0, -np.inf]], np.float32))).tolist()
+    [[0.5, 0.5, 0.0]]
+    """
+    found: Floats = scores - scores.max(-1, keepdims=True)
+    found -= np.log(np.exp(found).sum(-1, keepdims=True))
+    return found
+
+
+def logsumexp(scores: Floats) -> Floats:
+    """The logarithm of the sum of the exponentials along the last axis; -inf of nothing, or of -inf alone.
+
+    >>> float(logsumexp(np.full(2, -np.inf, np.float32)))
+    -inf
+    """
+    largest = np.maximum(scores.max(-1, initial=-np.inf), np.finfo(np.float32).min)
+    with np.errstate(divide="ignore"):
+        found: Floats = largest + np.log(np.exp(scores - largest[..., None]).sum(-1))
+    return found
+
+
+def best(scores: Floats, count: int) -> Ints:
+    """The places of the largest scores along the last axis, largest first, the lower before the higher of a tie."""
+    count = min(count, scores.shape[-1])
+    some = np.sort(np.argpartition(scores, -count, axis=-1)[..., -count:], axis=-1)
+    order = np.argsort(-np.take_along_axis(scores, some, -1), axis=-1, kind="stable")
+    return np.take_along_axis(some, order, -1)

@@ -1,0 +1,91 @@
+"""A causal model as a function of prefixes: which of its keys and values each prefix can go on from.
+
+A function of prefixes knows nothing of batches, so whoever decodes may put any texts together, at different places.
+Keys and values are kept from call to call: a prefix that goes on where an earlier one ended costs its new tokens only.
+"""
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, Generic, TypeVar
+
+from pointer.runtime import Floats, Prefix
+
+KEPT_CALLS = 3
+"""Calls whose keys and values are kept: as many kinds of requests can take turns without computing a text twice."""
+STEP = 32
+"""Columns by which a cache grows, so that not every token makes a copy."""
+
+
+class Rows(ABC):
+    """Keys and values of some prefixes, left-aligned."""
+
+    prefixes: list[Prefix]
+
+    @cached_property
+    def places_of(self) -> dict[Prefix, int]:
+        """The row of every prefix."""
+        return {prefix: row for row, prefix in enumerate(self.prefixes)}
+
+    @abstractmethod
+    def select(self, rows: list[int]) -> Any:
+        """Some of the rows, in another order, perhaps some of them twice."""
+
+
+Held = TypeVar("Held", bound=Rows)
+
+
+class PrefixModel(ABC, Generic[Held]):
+    """`NextToken` of a causal model that remembers the keys and values of its last answers."""
+
+    def __init__(self) -> None:
+        self.kept: list[Held] = []
+        self._lock = threading.Lock()
+
+    def __call__(self, prefixes: Sequence[Prefix]) -> Floats:
+        """The log-probabilities of what comes next, `B V`."""
+        with self._lock:
+            parts = self._parents(prefixes)
+            found: dict[int, Any] = {}
+            for rows, members in parts:
+                found |= dict(zip(members, self.run(rows, [prefixes[i] for i in members]), strict=True))
+            self.kept = [self.joined([rows for rows, _ in parts]), *self.kept][:KEPT_CALLS]
+            return self.log_probabilities([found[i] for i in range(len(prefixes))])
+
+    @abstractmethod
+    def fresh(self, count: int) -> Held:
+        """Rows of nothing."""
+
+    @abstractmethod
+    def joined(self, groups: list[Held]) -> Held:
+        """Rows of several groups as one."""
+
+    @abstractmethod
+    def run(self, rows: Held, prefixes: list[Prefix]) -> Any:
+        """Feed what is new of every prefix; what tells of the token after each."""
+
+    @abstractmethod
+    def log_probabilities(self, found: list[Any]) -> Floats:
+        """Of the token after each prefix, from what `run` gave for them."""
+
+    def _parents(self, prefixes: Sequence[Prefix]) -> list[tuple[Held, list[int]]]:
+        """What each prefix goes on from, taken out of what is kept, and the prefixes that do; some from nothing."""
+        found: dict[int, list[tuple[int, int]]] = {}
+        for i, prefix in enumerate(prefixes):
+            group, row = self._parent(prefix)
+            found.setdefault(group, []).append((i, row))
+        parts = []
+        for group, members in found.items():
+            rows = self.kept[group].select([row for _, row in members]) if group >= 0 else self.fresh(len(members))
+            parts.append((rows, [i for i, _ in members]))
+        self.kept = [group for number, group in enumerate(self.kept) if number not in found]
+        return parts
+
+    def _parent(self, prefix: Prefix) -> tuple[int, int]:
+        """The group and the row of the longest prefix of this one that is kept; (-1, 0) if there is none."""
+        for end in range(len(prefix) - 1, 0, -1):
+            for number, group in enumerate(self.kept):
+                if (row := group.places_of.get(prefix[:end])) is not None:
+                    return number, row
+        return -1, 0

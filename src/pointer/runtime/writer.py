@@ -1,0 +1,255 @@
+"""The writer in onnxruntime: a base language model in int8, and the same with an adapter merged into it.
+
+Both are made from the checkpoints that are here, once, and kept in the user's cache (`pointer.base`).
+"""
+
+import hashlib
+import importlib.util
+import json
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pointer import __version__
+from pointer.base import SMOLLM2, base_folder, cache_folder, has_base
+from pointer.checkpoint import causal_config
+from pointer.errors import CheckpointError, missing_extra
+from pointer.language import Language
+from pointer.runtime import LARGEST_LOGIT, Floats, Ints, Prefix, log_softmax
+from pointer.runtime.onnx import Session
+from pointer.runtime.prefixes import STEP, PrefixModel, Rows
+from pointer.storage import file_hash, full_disk_explained, write_whole
+
+FORMAT = 1
+"""Of the graphs; another one is made anew."""
+SCORED_TOKENS = 128
+"""Positions that are scored together at most: the output layer of each is as long as the vocabulary."""
+UNSEEN = np.float32(-1e4)
+"""Added to the attention to what a token must not see."""
+ADAPTER = "adapter_model.safetensors"
+_PLAIN = {"bias": "none", "use_dora": False, "use_rslora": False, "modules_to_save": None, "rank_pattern": {}}
+"""What an adapter has to say of itself to be merged here."""
+
+
+class OnnxWriter:
+    """An adapter merged into its base as a function of prefixes, and the base alone to rank texts by."""
+
+    def __init__(self, folder: Path, config: dict[str, Any], threads: int | None = None) -> None:
+        self._threads = threads
+        self._base = base_folder(config["base"])
+        self.language = Language.open(self._base)
+        if self.language.fingerprint != config["vocabulary"]:
+            raise CheckpointError(
+                f"Expected the base that the adapter in {folder} was trained on, found another vocabulary.",
+                f"Give the same one: {config['base']}.",
+            )
+        shape = json.loads((self._base / "config.json").read_text("utf-8"))
+        self.longest = int(shape["max_position_embeddings"])
+        self.next_token = CachedGraph(Session(converted(self._base, folder), threads, several=True), shape)
+
+    @property
+    def parameters(self) -> int:
+        """How many weights the base has."""
+        return sum(size for _, size in _shapes(self._base))
+
+    @cached_property
+    def _scorer(self) -> "OnnxBase":
+        return OnnxBase(self._base, self._threads)
+
+    def likelihood(self, texts: Sequence[str]) -> list[float]:
+        """The log-probability of each text by the base, as it was before training."""
+        return self._scorer.likelihood(texts)
+
+
+class OnnxBase:
+    """A base language model that says how likely texts are."""
+
+    def __init__(self, folder: Path | None = None, threads: int | None = None) -> None:
+        folder = folder or base_folder(SMOLLM2)
+        self.language = Language.open(folder)
+        self.config = json.loads((folder / "config.json").read_text("utf-8"))
+        self.session = Session(converted(folder), threads, several=True)
+
+    def likelihood(self, texts: Sequence[str]) -> list[float]:
+        """The log-probability of each text."""
+        # The token that ends a text stands before one, too, as between the texts that the model was trained on.
+        end = self.language.end
+        rows = [np.array([end, *self.language.encode(text), end]) for text in texts]
+        return [self._total(row) for row in rows]
+
+    def _total(self, row: Ints) -> float:
+        cached = CachedGraph(self.session, self.config)
+        total, held = 0.0, cached.fresh(1)
+        for start in range(0, len(row) - 1, SCORED_TOKENS):
+            read = row[start : min(start + SCORED_TOKENS, len(row) - 1)]
+            logits = cached.feed(held, [tuple(row[: start + len(read)].tolist())], np.arange(len(read)))
+            own = log_softmax(np.clip(logits, -LARGEST_LOGIT, LARGEST_LOGIT))
+            total += float(own[np.arange(len(read)), row[start + 1 : start + 1 + len(read)]].sum())
+        return total
+
+
+class _Rows(Rows):
+    """Keys and values of some prefixes in one array, `2L B groups C D`."""
+
+    def __init__(self, prefixes: list[Prefix], held: Floats) -> None:
+        self.prefixes = prefixes
+        self.held = held
+
+    def select(self, rows: list[int]) -> "_Rows":
+        is_same = rows == list(range(len(self.prefixes)))
+        return _Rows([self.prefixes[row] for row in rows], self.held if is_same else self.held[:, rows])
+
+    def with_room(self, width: int) -> Floats:
+        """At least so many columns."""
+        missing = -(-width // STEP) * STEP - self.held.shape[3]
+        if missing > 0:
+            self.held = np.pad(self.held, ((0, 0), (0, 0), (0, 0), (0, missing), (0, 0)))
+        return self.held
+
+
+class CachedGraph(PrefixModel[_Rows]):
+    """`NextToken` of a graph that `pointer.runtime.llama` made."""
+
+    def __init__(self, session: Session, config: dict[str, Any]) -> None:
+        super().__init__()
+        self.session = session
+        self.layers, self.groups = config["num_hidden_layers"], config["num_key_value_heads"]
+        self.width = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+        self.names = [f"{part}_{number}" for number in range(self.layers) for part in ("key", "value")]
+
+    def fresh(self, count: int) -> _Rows:
+        return _Rows([()] * count, np.zeros((2 * self.layers, count, self.groups, 0, self.width), np.float32))
+
+    def joined(self, groups: list[_Rows]) -> _Rows:
+        if len(groups) == 1:
+            return groups[0]
+        widest = max(rows.held.shape[3] for rows in groups)
+        held = np.concatenate([rows.with_room(widest) for rows in groups], 1)
+        return _Rows([prefix for rows in groups for prefix in rows.prefixes], held)
+
+    def run(self, rows: _Rows, prefixes: list[Prefix]) -> Floats:
+        sizes = np.array([len(new) - len(old) for new, old in zip(prefixes, rows.prefixes, strict=True)])
+        return self.feed(rows, prefixes, np.arange(len(prefixes)) * sizes.max() + sizes - 1)
+
+    def feed(self, rows: _Rows, prefixes: list[Prefix], wanted: Ints) -> Floats:
+        """Read what is new of every prefix; the logits after the `wanted` of the tokens, `G V`."""
+        old = np.array([len(prefix) for prefix in rows.prefixes])
+        sizes = np.array([len(prefix) for prefix in prefixes]) - old
+        most, past = int(sizes.max()), rows.held.shape[3]
+        ids = np.zeros((len(prefixes), most), np.int64)  # B W
+        for row, (prefix, start) in enumerate(zip(prefixes, old.tolist(), strict=True)):
+            ids[row, : len(prefix) - start] = prefix[start:]
+        places = old[:, None] + np.arange(most)
+        # A token sees all that stands before it in its own row, and itself.
+        before = np.broadcast_to((np.arange(past) < old[:, None])[:, None], (len(prefixes), most, past))
+        now = np.broadcast_to(np.tri(most, dtype=bool), (len(prefixes), most, most))
+        blocked = np.where(np.concatenate([before, now], 2), np.float32(0), UNSEEN)[:, None, None]  # B 1 1 W C+W
+        given = {"ids": ids, "places": places, "blocked": blocked, "wanted": wanted}
+        logits, new = self.session.run(None, given | dict(zip(self.names, rows.held, strict=True)))
+        held = rows.with_room(int(places.max()) + 1)
+        for row in range(len(prefixes)):
+            held[:, row, :, old[row] : old[row] + sizes[row]] = new[:, row, :, : sizes[row]]
+        rows.prefixes = prefixes
+        rows.__dict__.pop("places_of", None)
+        found: Floats = logits
+        return found
+
+    def log_probabilities(self, found: list[Floats]) -> Floats:
+        return log_softmax(np.clip(np.stack(found), -LARGEST_LOGIT, LARGEST_LOGIT))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Converting
+
+
+def can_run(folder: Path) -> bool:
+    """Is the writer in a checkpoint folder one that onnxruntime can run here?"""
+    if not all(map(importlib.util.find_spec, ("onnx", "onnxruntime"))):
+        return False
+    config = causal_config(folder)
+    if config is None or not has_base(config["base"]):
+        return True  # opening it tells what is missing
+    base, adapter = base_folder(config["base"]) / "config.json", folder / "adapter_config.json"
+    try:
+        return _is_plain(json.loads(base.read_text("utf-8")), json.loads(adapter.read_text("utf-8")))
+    except (OSError, ValueError):
+        return False
+
+
+def _is_plain(base: dict[str, Any], adapter: dict[str, Any]) -> bool:
+    rope = (base.get("rope_parameters") or {}).get("rope_type", "default")
+    is_llama = base.get("model_type") == "llama" and rope == "default" and base.get("tie_word_embeddings", False)
+    in_blocks = all(base.get(size, 0) % 32 == 0 for size in ("hidden_size", "intermediate_size"))
+    has_bias = base.get("attention_bias") or base.get("mlp_bias")
+    is_lora = adapter.get("peft_type") == "LORA" and all(adapter.get(k, v) == v for k, v in _PLAIN.items())
+    return bool(is_llama and in_blocks and not has_bias and is_lora)
+
+
+def converted(base: Path, adapter: Path | None = None) -> Path:
+    """The graph of a base, with an adapter merged into it if one is named; made once, checked by its digest."""
+    path = cache_folder() / "onnx" / f"{_key(base, adapter)}.onnx"
+    digest = path.with_suffix(".sha256")
+    if path.is_file() and digest.is_file() and digest.read_text("utf-8").strip() == file_hash(path):
+        return path
+    try:
+        from pointer.runtime.llama import llama_graph
+    except ImportError as error:
+        raise missing_extra("Converting a language model for onnxruntime", "onnx", "writer") from error
+    config = json.loads((base / "config.json").read_text("utf-8"))
+    graph: bytes = llama_graph(_weights(base, adapter), config).SerializeToString()
+    with full_disk_explained(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, graph)
+    write_whole(digest, f"{hashlib.sha256(graph).hexdigest()}\n".encode())
+    return path
+
+
+def _key(base: Path, adapter: Path | None) -> str:
+    """What tells converted models apart."""
+    files = sorted([*base.glob("*.safetensors"), base / "config.json"])
+    parts = [__version__, FORMAT, *((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files)]
+    if adapter is not None:
+        parts += [file_hash(adapter / name) for name in (ADAPTER, "adapter_config.json")]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
+def _shapes(folder: Path) -> list[tuple[str, int]]:
+    from safetensors import safe_open
+
+    found = []
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, "np") as file:
+            found += [(name, int(np.prod(file.get_slice(name).get_shape()))) for name in file.keys()]  # noqa: SIM118
+    return found
+
+
+def _weights(base: Path, adapter: Path | None) -> dict[str, Floats]:
+    """All weights in float32, those of the adapter added."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        files = sorted(base.glob("*.safetensors"))
+        found = {name: value.astype(np.float32) for path in files for name, value in load_file(path).items()}
+        if adapter is not None:
+            scale = _scale(adapter)
+            low = {name: value.astype(np.float32) for name, value in load_file(adapter / ADAPTER).items()}
+            for name in (name for name in low if name.endswith(".lora_A.weight")):
+                target = name.removeprefix("base_model.model.").replace(".lora_A", "")
+                found[target] = found[target] + scale * low[name.replace("lora_A", "lora_B")] @ low[name]
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"Expected a language model in {base} and an adapter for it in {adapter}, found something else "
+            f"({type(error).__name__}).",
+            "Copy or download them again.",
+        ) from error
+    return found
+
+
+def _scale(adapter: Path) -> np.float32:
+    config = json.loads((adapter / "adapter_config.json").read_text("utf-8"))
+    scale: np.float32 = np.float32(config["lora_alpha"] / config["r"])
+    return scale
