@@ -17,7 +17,6 @@ import sys
 from pathlib import Path
 
 import numpy as np
-
 from writer_texts import has_stand_in, is_plain, with_finite_verb
 
 from pointer.training.examples import draw, given
