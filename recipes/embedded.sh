@@ -24,5 +24,5 @@ pointer train "$runs/$name-data" --init "$init" --validation "$runs/$name-valid"
   --about "$about $origin" --out "$run" "$@"
 rm -rf "${package:?}/$name"
 mkdir -p "$package"
-cp -r "$run/best" "$package/$name"
+pointer export "$run/best" "$package/$name" --int8  # small, and fast without PyTorch
 sed -i "s/$name-from-$seen/$name/g" "$package/$name/README.md"

@@ -8,6 +8,7 @@ PointerError
 ├── CheckpointError      a checkpoint folder that cannot be opened, written or converted
 ├── TrainingError        a run that cannot start or go on
 ├── ConstraintError      a constraint that cannot be part of a text
+├── ServerError          a server that does not answer
 ├── StorageError         a disk that is full or a folder that cannot be written
 └── MissingPartError     an optional part of the package that is not installed
 """
@@ -55,6 +56,10 @@ class ConstraintError(PointerError):
 
 class StorageError(PointerError):
     """The disk is full or a folder cannot be written."""
+
+
+class ServerError(PointerError):
+    """A server cannot be reached, or answers what it should not."""
 
 
 class MissingPartError(PointerError):

@@ -10,25 +10,31 @@ from typing import Any
 from pointer import __version__
 
 DISTRIBUTION = "pointer-text"
-EXTRAS = ("train", "eval", "serve", "writer", "onnx", "cluster")
+EXTRAS = ("train", "eval", "serve", "writer", "cluster")
 
 
 def gather() -> dict[str, Any]:
-    """Versions, device, threads, embedded checkpoints, and the state of every optional part."""
-    import torch
-
+    """Versions, device, embedded checkpoints, and the state of every optional part."""
     checkpoints = sorted(folder.name for folder in (Path(__file__).parent / "checkpoints").glob("*/"))
     return {
         "pointer": __version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
-        "threads": torch.get_num_threads(),
+        "device": _device(),
         "cores": os.cpu_count(),
         "models": checkpoints,
         "packages": {name: _state(name) for name in _requirements(None)},
         "optional parts": {extra: _extra_state(extra) for extra in EXTRAS},
     }
+
+
+def _device() -> str:
+    """The graphics card that PyTorch would use, if it is installed and there is one."""
+    try:
+        import torch
+    except ImportError:
+        return "cpu"
+    return str(torch.cuda.get_device_name()) if torch.cuda.is_available() else "cpu"
 
 
 def _requirements(extra: str | None) -> list[str]:

@@ -12,6 +12,7 @@ import typer
 
 from pointer import __version__
 from pointer.cli.evaluate import compare, evaluate
+from pointer.cli.export import export
 from pointer.cli.fetch import fetch
 from pointer.cli.generate import generate
 from pointer.cli.judge import app as judge
@@ -36,6 +37,7 @@ for command in (
     vocabulary,
     train,
     convert,
+    export,
     fetch,
     generate,
     serve,

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pointer.decoding.bulk import Asked
     from pointer.decoding.generator import Generation, Generator
     from pointer.prepare.corpus import Skipped
+    from pointer.stage import Token
 
 
 @with_options("options", Options, RANGES, CHOICES, n="-n", banned="--ban")
@@ -39,6 +40,10 @@ def generate(
     device: Annotated[str | None, typer.Option(help="cpu, cuda, ...; the best there is if left out.")] = None,
     dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
     threads: Annotated[int | None, typer.Option(help="CPU threads.")] = None,
+    backend: Annotated[str | None, typer.Option(help="onnx or torch; the faster if left out.")] = None,
+    server: Annotated[
+        str | None, typer.Option(help="URL of a running pointer serve, which writes instead of this process.")
+    ] = None,
     system: System = "pointer",
     setting: Setting = None,
     show_stages: Annotated[bool, typer.Option("--show-stages", help="Show how the text grows.")] = False,
@@ -49,11 +54,16 @@ def generate(
     if bool(constraints) == (file is not None):
         raise UsageError("Expected constraints or --file, found both or neither.", "Give one of them.")
     options = replace(options, banned=tuple(word.lower() for word in options.banned))
+    if server is not None:
+        if file is not None or system != "pointer" or html is not None or out is not None:
+            raise UsageError("server: expected with words and phrases alone, found another option.", "Leave it out.")
+        _from_server(server, constraints or [], separator, model, options, show_stages, as_json)
+        return
     _check(file, system, model, dtype, setting or [])
     from pointer.decoding.bulk import Asked, ResultFile, generate_lines, read_lists, records
 
     asked = _asked(constraints or [], separator) if constraints else read_lists(str(file), separator)
-    generator = _open(system, model, device, dtype, threads, setting or [])
+    generator = _open(system, model, device, dtype, threads, backend, setting or [])
     results = ResultFile(out, generator, options) if out is not None else None
     report = Reporter()
     with bar() as progress:
@@ -99,13 +109,43 @@ def _check(file: str | None, system: str, model: str | None, dtype: str, setting
         writer_folder(model)
 
 
+def _from_server(
+    server: str,
+    constraints: list[str],
+    separator: str,
+    model: str | None,
+    options: Options,
+    show_stages: bool,
+    as_json: bool,
+) -> None:
+    """Let a server write, and show its texts as if they were ours."""
+    from pointer.cli.client import ask_server
+
+    parts = constraints[0].split(separator) if len(constraints) == 1 else constraints
+    for text in ask_server(server, [part.strip() for part in parts], model, options):
+        if as_json:
+            print(json.dumps(text, ensure_ascii=False))
+            continue
+        if show_stages:
+            from pointer.stage import Token
+
+            _show_stages([[Token(token["token"], token["new"]) for token in stage] for stage in text["stages"]])
+        print(text["text"])
+
+
 def _open(
-    system: str, model: str | None, device: str | None, dtype: str, threads: int | None, setting: list[str]
+    system: str,
+    model: str | None,
+    device: str | None,
+    dtype: str,
+    threads: int | None,
+    backend: str | None,
+    setting: list[str],
 ) -> "Generator":
     if system == "pointer":
         from pointer.decoding.generator import Pointer
 
-        return Pointer.from_pretrained(model or _default_model(), device, dtype, threads)
+        return Pointer.from_pretrained(model or _default_model(), device, dtype, threads, backend)
     import torch
 
     from pointer.baselines import open_system, read_settings
@@ -136,11 +176,15 @@ def _asked(constraints: list[str], separator: str) -> "Iterator[Asked | Skipped]
 
 
 def _show(found: "list[Generation]", show_stages: bool) -> None:
+    for generation in found:
+        if show_stages:
+            _show_stages(generation.stages)
+        print(generation.text)
+
+
+def _show_stages(stages: "Sequence[Sequence[Token]]") -> None:
     from rich.console import Console
 
     from pointer.picture import stage_table
 
-    for generation in found:
-        if show_stages:
-            Console().print(stage_table(generation.stages))
-        print(generation.text)
+    Console().print(stage_table(stages))

@@ -12,19 +12,19 @@ And a full stop that stands alone ends no sentence for its segmenter, unless ano
 nearly every text is one sentence.
 """
 
+import importlib.util
 import re
 import string
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache
 from itertools import chain, pairwise
 from math import log
+from pathlib import Path
 from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from segtok.segmenter import SENTENCE_TERMINALS, split_multi
-from yake import KeywordExtractor
-from yake.data.utils import get_tag, tokenize_sentences
 
 __all__ = ["Yake", "ranked", "stop_words", "yake_scores"]
 
@@ -47,7 +47,17 @@ def stop_words(language: str = "en") -> frozenset[str]:
     >>> "the" in stop_words()
     True
     """
-    return frozenset(KeywordExtractor(lan=language).stopword_set)
+    # The library itself takes longer to import than a model takes to write a text.
+    spec = importlib.util.find_spec("yake")
+    assert spec is not None and spec.submodule_search_locations
+    lists = Path(spec.submodule_search_locations[0]) / "core" / "StopwordsList"
+    path = lists / f"stopwords_{language[:2].lower()}.txt"
+    content = (path if path.is_file() else lists / "stopwords_noLang.txt").read_bytes()
+    try:
+        words = content.decode("utf-8")
+    except UnicodeDecodeError:
+        words = content.decode("ISO-8859-1")
+    return frozenset(words.replace("\r\n", "\n").lower().split("\n"))
 
 
 def yake_scores(texts: Sequence[Sequence[str]], stop_words: frozenset[str]) -> list[dict[str, float]]:
@@ -129,6 +139,8 @@ class Yake:
 
 @cache
 def _similarity() -> Callable[[str, str], float]:
+    from yake import KeywordExtractor
+
     return cast(Callable[[str, str], float], KeywordExtractor(dedup_func="seqm").dedup_function)
 
 
@@ -146,6 +158,8 @@ def _sentences(words: Sequence[str]) -> list[Sequence[str]]:
 @lru_cache(_CACHED_WORDS)
 def _tokens(word: str) -> tuple[str, ...]:
     """What the library's tokenizer makes of a word: the word itself, unless it is one like `10½`."""
+    from yake.data.utils import tokenize_sentences
+
     return tuple(chain.from_iterable(tokenize_sentences(word)))
 
 
@@ -153,6 +167,8 @@ def _tokens(word: str) -> tuple[str, ...]:
 def _traits(word: str) -> tuple[str, bool, bool]:
     """The stem of a word (the library drops a final s), and whether it is punctuation or a plain word."""
     stem = word[:-1] if word.endswith("s") and len(word) > 3 else word
+    from yake.data.utils import get_tag
+
     return stem, word in _PUNCTUATION, get_tag(word, 0, _PUNCTUATION) not in ("d", "u")
 
 

@@ -88,5 +88,5 @@ def graph_module() -> Any:
     try:
         from pointer.runtime import graph
     except ImportError as error:
-        raise missing_extra("Reading or writing ONNX files", "onnx", "onnx") from error
+        raise missing_extra("Reading or writing ONNX files", "onnx", "writer") from error
     return graph

@@ -82,5 +82,5 @@ def _onnxruntime() -> Any:
     try:
         import onnxruntime
     except ImportError as error:
-        raise missing_extra("Running an ONNX model", "onnxruntime", "onnx") from error
+        raise missing_extra("Running an ONNX model", "onnxruntime", "writer") from error
     return onnxruntime
