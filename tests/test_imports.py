@@ -38,7 +38,7 @@ ALLOWED = {
     "baselines": "decoding model prepare runtime training",
     "information": "",
     "serving": "base decoding model prepare web",
-    "cli": "base baselines decoding evaluation information judging model prepare runs serving training",
+    "cli": "base baselines decoding evaluation information judging model prepare runs runtime serving training",
     "__main__": "cli",
     "__init__": "decoding model prepare runs training",  # the public names, which are imported when they are used
 }

@@ -215,7 +215,7 @@ def weights_of(graph: Any) -> dict[str, Floats]:
         weight = values if values.ndim == 1 or is_table else values.T  # out in
         if name.endswith(QUANTISED):
             weight = weight * stored[plain + SCALE][:, None]
-        found |= _parted(plain, np.ascontiguousarray(weight, np.float32))
+        found |= _parted(plain, weight.astype(np.float32, order="C"))
     found[SEGMENTS] = np.zeros((2, found[WORDS].shape[1]), np.float32)  # it is in the places
     return found
 

@@ -16,7 +16,7 @@ import numpy as np
 from pointer import __version__
 from pointer.base import SMOLLM2, base_folder, cache_folder, has_base
 from pointer.checkpoint import causal_config
-from pointer.errors import CheckpointError, missing_extra
+from pointer.errors import CheckpointError, UsageError, missing_extra
 from pointer.language import Language
 from pointer.runtime import LARGEST_LOGIT, Floats, Ints, Prefix, log_softmax
 from pointer.runtime.onnx import Session
@@ -38,6 +38,11 @@ class OnnxWriter:
     """An adapter merged into its base as a function of prefixes, and the base alone to rank texts by."""
 
     def __init__(self, folder: Path, config: dict[str, Any], threads: int | None = None) -> None:
+        if not can_run(folder):
+            raise UsageError(
+                f"backend: onnx expects a LoRA adapter of a Llama and the package onnx, found otherwise for {folder}.",
+                'Choose torch, or install the package: pip install "pointer-text[writer]"',
+            )
         self._threads = threads
         self._base = base_folder(config["base"])
         self.language = Language.open(self._base)

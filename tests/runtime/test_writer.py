@@ -1,0 +1,127 @@
+"""The writer in onnxruntime: what it says is near to what PyTorch says, and keys and values are kept rightly."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tiny_causal import llama_folder
+from transformers import AutoModelForCausalLM
+
+from pointer import Pointer
+from pointer.base import cache_folder
+from pointer.causal import CausalInserter, likelihoods, open_base
+from pointer.decoding.writer import Writer
+from pointer.errors import CheckpointError, UsageError
+from pointer.runtime import Floats, Prefix
+from pointer.runtime.onnx import Session
+from pointer.runtime.prefixes import STEP
+from pointer.runtime.writer import CachedGraph, OnnxBase, can_run, converted
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = llama_folder(tmp_path_factory.mktemp("llama"))
+    config = json.loads((folder / "config.json").read_text())
+    assert config["hidden_size"] % 32 == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def adapter(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.manual_seed(0)
+    inserter = CausalInserter.start(base, rank=4)
+    with torch.no_grad():
+        for name, weights in inserter.model.named_parameters():
+            if "lora_B" in name:
+                weights.normal_(0, 0.05)
+    folder = tmp_path_factory.mktemp("adapter") / "writer"
+    inserter.save_pretrained(folder)
+    return folder
+
+
+def read_anew(folder: Path, prefixes: list[Prefix]) -> Floats:
+    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    with torch.inference_mode():
+        logits = [model(torch.tensor([prefix]), use_cache=False).logits[0, -1] for prefix in prefixes]
+    found: Floats = torch.log_softmax(torch.stack(logits), -1).numpy()
+    return found
+
+
+def graph(base: Path) -> CachedGraph:
+    return CachedGraph(Session(converted(base), 1), json.loads((base / "config.json").read_text()))
+
+
+def test_what_comes_next_is_near_to_what_pytorch_says(base: Path) -> None:
+    prefixes: list[Prefix] = [(1, 5, 9, 33), (7, 8), (300, 2, 2, 2, 2, 2, 17)]
+    np.testing.assert_allclose(graph(base)(prefixes), read_anew(base, prefixes), atol=0.15)
+
+
+def test_keys_and_values_that_are_kept_change_nothing(base: Path) -> None:
+    cached, random = graph(base), np.random.default_rng(0)
+    batch: list[Prefix] = [tuple(random.integers(0, 600, size).tolist()) for size in (3, 8, 1)]
+    for step in range(2 * STEP):
+        batch = [prefix + tuple(random.integers(0, 600, 1 + step % 2).tolist()) for prefix in batch]
+        if step % 5 == 1:
+            batch = [batch[1], batch[0], batch[0] + (4,)]
+        if step % 7 == 3:
+            batch = [*batch[:2], (9, 9, int(random.integers(600)))]
+        np.testing.assert_allclose(cached(batch), graph(base)(batch), atol=0.15)  # a rounding may flip
+
+
+def test_a_prefix_does_not_depend_on_those_beside_it(base: Path) -> None:
+    prefixes: list[Prefix] = [(1, 5, 9, 33), (7, 8), (300, 2, 17)]
+    together = graph(base)(prefixes)
+    alone = np.concatenate([graph(base)([prefix]) for prefix in prefixes])
+    np.testing.assert_allclose(together, alone, atol=1e-4)
+
+
+def test_texts_are_as_likely_as_pytorch_finds_them(base: Path) -> None:
+    texts = ["The dog ran.", "A castle by the river. " * 30, "x"]
+    expected = [total for total, _ in likelihoods(*open_base(base), texts)]
+    np.testing.assert_allclose(OnnxBase(base, 1).likelihood(texts), expected, rtol=0.02)
+
+
+def test_the_adapter_is_merged_and_the_base_ranks_without_it(adapter: Path, base: Path) -> None:
+    fast, slow = (Pointer.from_pretrained(adapter, backend=backend, threads=1) for backend in ("onnx", "torch"))
+    assert isinstance(fast, Writer) and isinstance(slow, Writer) and can_run(adapter)
+    prefixes: list[Prefix] = [(1, 5, 9, 33), (7, 8)]
+    np.testing.assert_allclose(fast.predict(prefixes), slow.predict(prefixes), atol=0.15)
+    assert np.abs(fast.predict(prefixes) - graph(base)(prefixes)).max() > 0.2, "the adapter does something"
+    np.testing.assert_allclose(fast.likelihood(["The dog."]), slow.likelihood(["The dog."]), rtol=0.02)
+    asked = [["dog", "park"], ["New York"]]
+    for texts, constraints in zip(fast.generate_many(asked, best_of=3, max_length=16), asked, strict=True):
+        assert [texts[0].text[a:b].lower() for a, b in texts[0].spans] == [one.lower() for one in constraints]
+    assert fast.parameters > 0 and fast.longest == slow.longest
+
+
+def test_converted_weights_are_made_once_and_checked(adapter: Path, base: Path) -> None:
+    path = converted(base, adapter)
+    made = path.stat().st_mtime_ns
+    assert converted(base, adapter) == path and path.stat().st_mtime_ns == made
+    assert path.parent == cache_folder() / "onnx" and path != converted(base)
+    content = path.read_bytes()
+    path.write_bytes(content[:-100] + b"\0" * 100)
+    assert converted(base, adapter).read_bytes() == content, "a damaged file is made again"
+
+
+def test_an_adapter_for_another_base_is_refused(adapter: Path, base: Path, tmp_path: Path) -> None:
+    for name in adapter.iterdir():
+        (tmp_path / name.name).write_bytes(name.read_bytes())
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["pointer"]["vocabulary"] = "another"
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match="found another vocabulary"):
+        Pointer.from_pretrained(tmp_path, backend="onnx")
+
+
+def test_what_cannot_be_merged_is_left_to_pytorch(adapter: Path, tmp_path: Path) -> None:
+    for name in adapter.iterdir():
+        (tmp_path / name.name).write_bytes(name.read_bytes())
+    settings = json.loads((tmp_path / "adapter_config.json").read_text())
+    (tmp_path / "adapter_config.json").write_text(json.dumps(settings | {"use_dora": True}))
+    assert can_run(adapter) and not can_run(tmp_path)
+    with pytest.raises(UsageError, match="onnx expects a LoRA adapter of a Llama"):
+        Pointer.from_pretrained(tmp_path, backend="onnx")
