@@ -21,10 +21,7 @@ lint: $(READY)
 	$(BIN)/mypy
 
 bench: $(READY)
-	$(BIN)/python benchmarks/prepare.py
-	$(BIN)/python benchmarks/train.py
-	$(BIN)/python benchmarks/decode.py
-	$(BIN)/python benchmarks/serve.py
+	$(BIN)/python benchmarks/page.py
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

@@ -3,7 +3,7 @@
     python benchmarks/runtime.py [--part decoding|int8|writer|start|length] [--lists 200] [--reference CHECKPOINT]
 
 Times are processor time (user and system), so that other work on the machine counts as little as possible; ratios
-are of runs side by side. `--reference` is a float checkpoint that an exported one is compared with; left out, an embedded
+are of runs side by side. `--reference` is a float checkpoint that int8 is compared with; left out, an embedded
 model is compared with its own weights in float32.
 """
 
