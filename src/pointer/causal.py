@@ -18,11 +18,15 @@ import torch
 from pointer.base import SMOLLM2, base_folder
 from pointer.checkpoint import CARD, CAUSAL, CURVE, causal_config, checkpoint_folder, read_files
 from pointer.errors import CheckpointError, missing_extra
+from pointer.integrity import AGAIN, check_sizes, read_json
 from pointer.language import Language
-from pointer.model import quiet
+from pointer.model import check_weights, quiet, weight_shapes
 from pointer.runtime.torch import CachedModel
 from pointer.storage import replaced
 
+ADAPTER = "adapter_model.safetensors"
+LARGEST_RANK = 1024
+"""Of an adapter; ours have 16."""
 SCORED_TOKENS = 512
 """Positions that are scored together at most: the output layer of each is as long as the vocabulary."""
 
@@ -74,12 +78,14 @@ class CausalInserter:
         `backbone` is where its base is, if not where the checkpoint says.
         """
         folder = checkpoint_folder(name)
+        check_sizes(folder)
         config = causal_config(folder)
         if config is None:
             raise CheckpointError(
                 f"Expected a causal POINTER checkpoint in {folder}, found another model.", "Name one, such as writer."
             )
         peft = _peft()
+        _check_adapter(folder)
         base, language = open_base(backbone or config["base"])
         if language.fingerprint != config["vocabulary"]:
             raise CheckpointError(
@@ -95,6 +101,8 @@ class CausalInserter:
                 f"({type(error).__name__}).",
                 "Copy or download it again, or train it again.",
             ) from error
+        wanted = {name: value.shape for name, value in _adapter_weights(model).items()}
+        check_weights(weight_shapes([folder / ADAPTER], folder), wanted, set(), folder)
         found = cls(model.float(), language, config)
         found.files = read_files(folder, (CARD, CURVE))
         return found
@@ -130,7 +138,7 @@ class CausalInserter:
         with replaced(Path(folder)) as beside:
             settings = self.model.peft_config["default"]
             settings.base_model_name_or_path = self.config["base"]
-            weights = _peft().get_peft_model_state_dict(self.model, save_embedding_layers=False)
+            weights = _adapter_weights(self.model)
             with quiet():
                 settings.save_pretrained(str(beside))
                 _save({name: value.to(dtype).contiguous() for name, value in weights.items()}, beside)
@@ -138,8 +146,6 @@ class CausalInserter:
             files = {"config.json": (json.dumps(content, indent=2, sort_keys=True) + "\n").encode()}
             for name, written in (files | self.files | (extras or {})).items():
                 (beside / name).write_bytes(written)
-            for path in beside.iterdir():
-                path.chmod(0o644)
 
 
 def fluency(transformer: Any, language: Language, texts: Sequence[str]) -> list[float]:
@@ -208,7 +214,27 @@ def _base_name(backbone: str | Path) -> str:
 def _save(weights: dict[str, torch.Tensor], folder: Path) -> None:
     from safetensors.torch import save_file
 
-    save_file(weights, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+    save_file(weights, folder / ADAPTER, metadata={"format": "pt"})
+
+
+def _adapter_weights(model: Any) -> dict[str, torch.Tensor]:
+    found: dict[str, torch.Tensor] = _peft().get_peft_model_state_dict(model, save_embedding_layers=False)
+    return found
+
+
+def _check_adapter(folder: Path) -> None:
+    """Refuse the description of an adapter that is not what we write, before `peft` makes room for it."""
+    path = folder / "adapter_config.json"
+    if not path.is_file():
+        raise CheckpointError(f"Expected an adapter in {folder}, found no {path.name}.", AGAIN)
+    content = read_json(path)
+    rank = content.get("r")
+    if content.get("peft_type") != "LORA" or type(rank) is not int or not 1 <= rank <= LARGEST_RANK:
+        raise CheckpointError(
+            f"Expected in {path} a LoRA adapter of a rank from 1 to {LARGEST_RANK}, found something else.", AGAIN
+        )
+    if not (folder / ADAPTER).is_file():  # peft would look for a pickle
+        raise CheckpointError(f"Expected an adapter in {folder}, found no {ADAPTER}.", AGAIN)
 
 
 def _peft() -> Any:

@@ -3,11 +3,11 @@
 A wrong name is refused here, before anything that computes is imported.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
 from pointer.errors import CheckpointError
+from pointer.integrity import AGAIN, check_files, read_json, unpacked
 
 EMBEDDED = "english"
 """The name of the vocabulary, document frequencies and casing table that come with the package."""
@@ -24,6 +24,11 @@ ONNX = "model.onnx"
 """The model for onnxruntime; an embedded checkpoint has it in the place of `model.safetensors`."""
 CAUSAL = "causal"
 """What the `pointer` section of a causal checkpoint's config says it is."""
+LARGEST = {
+    "vocab_size": 1_000_000, "hidden_size": 16_384, "num_hidden_layers": 128, "num_attention_heads": 256,
+    "intermediate_size": 65_536, "max_position_embeddings": 65_536, "type_vocab_size": 64,
+}  # fmt: skip
+"""What the sizes in a config may be at most, far above those of any BERT."""
 CARD = "README.md"
 CURVE = "curve.png"
 _FROM_HUB = ["*.json", "*.safetensors", ONNX, "vocab.txt", CARD, *TABLES]
@@ -39,11 +44,10 @@ def embedded_folder(name: str) -> Path | None:
 def checkpoint_folder(name: str | Path) -> Path:
     """The folder behind an embedded name, a path (a training run stands for its best checkpoint) or a Hub id."""
     folder = embedded_folder(str(name)) or Path(name)
-    if (folder / "config.json").is_file():
-        return folder
-    for kept in ("best", "last"):
-        if (folder / kept / "config.json").is_file():
-            return folder / kept
+    for found in (folder, folder / "best", folder / "last"):
+        if (found / "config.json").is_file():
+            check_files(found)
+            return found
     if folder.exists():
         raise CheckpointError(
             f"Expected a checkpoint with a config.json in {folder}, found none.",
@@ -52,13 +56,15 @@ def checkpoint_folder(name: str | Path) -> Path:
     from huggingface_hub import snapshot_download
 
     try:
-        return Path(snapshot_download(str(name), allow_patterns=_FROM_HUB))
+        found = Path(snapshot_download(str(name), allow_patterns=_FROM_HUB))
     except Exception as error:  # the Hub client raises a dozen unrelated types for "no such thing" and "no network"
         raise CheckpointError(
             f'Expected a size ({", ".join(SIZES)}), an embedded model, a folder or a Hub id, found "{name}", which is '
             f"none of them or cannot be reached ({type(error).__name__}).",
             "Check the name; without a network, give the path of a folder.",
         ) from error
+    check_files(found)
+    return found
 
 
 def writer_folder(name: str) -> Path:
@@ -75,26 +81,38 @@ def writer_folder(name: str) -> Path:
 
 def bert_config(folder: Path) -> dict[str, Any]:
     """The `config.json` of a BERT."""
-    try:
-        content: dict[str, Any] = json.loads((folder / "config.json").read_text("utf-8"))
-    except ValueError as error:
-        raise CheckpointError(f"Expected JSON in {folder / 'config.json'}, found something else.") from error
+    path = folder / "config.json"
+    content = read_json(path)
     # The oldest BERT configs name no model type; all of them have a vocabulary and layers.
     if content.get("model_type", "bert") != "bert" or "num_hidden_layers" not in content:
         raise CheckpointError(
             f"Expected a BERT checkpoint in {folder}, found one of type {content.get('model_type')}.",
             "POINTER needs a BERT: masked language model or encoder.",
         )
+    for name, most in LARGEST.items():
+        size = content.get(name, 1)
+        if type(size) is not int or not 1 <= size <= most:
+            found = str(size)[:40]
+            raise CheckpointError(f"Expected {name} in {path} to be from 1 to {most:,}, found {found}.", AGAIN)
     return content
 
 
 def insertion_config(folder: Path) -> dict[str, Any]:
     """The `config.json` of an insertion transformer."""
     config = bert_config(folder)
-    if not config.get("pointer"):
+    section = config.get("pointer")
+    if not section:
         raise CheckpointError(
             f"Expected a POINTER checkpoint in {folder}, found a BERT without insertion training.",
             "Train it first (pointer train --init), or convert one of the authors' releases (pointer convert).",
+        )
+    wanted = {"vocabulary": (str, ""), "end": (str, "fixed"), "noi_offset": (int | float, 0.0), "rounds": (int, 1)}
+    is_ours = isinstance(section, dict) and all(
+        isinstance(section.get(name, default), kind) for name, (kind, default) in wanted.items()
+    )
+    if not is_ours or section["end"] not in ("fixed", "inserted") or not 0 <= section.get("rounds", 1) <= 8:
+        raise CheckpointError(
+            f"Expected the `pointer` section that POINTER writes in {folder / 'config.json'}, found another.", AGAIN
         )
     return config
 
@@ -107,8 +125,9 @@ def is_causal(folder: Path) -> bool:
 def causal_config(folder: Path) -> dict[str, Any] | None:
     """The `pointer` section of a causal checkpoint's config; None for a checkpoint of another kind."""
     try:
-        content = json.loads((folder / "config.json").read_text("utf-8"))
-        section = content.get("pointer") or {}
+        section = read_json(folder / "config.json").get("pointer") or {}
+        if not isinstance(section, dict):
+            return None  # whoever opens it as another kind says what is wrong with it
         if section.get("kind") != CAUSAL:
             return None
         wanted = {"base": str, "vocabulary": str, "styles": list, "noi_offset": float, "tokens_seen": int}
@@ -126,3 +145,33 @@ def causal_config(folder: Path) -> dict[str, Any] | None:
 def read_files(folder: Path, names: tuple[str, ...]) -> dict[str, bytes]:
     """Those of the files that are there, by name."""
     return {name: (folder / name).read_bytes() for name in names if (folder / name).is_file()}
+
+
+def casing_of(packed: bytes | None) -> dict[str, dict[str, str]]:
+    """The casing table of a checkpoint; an empty one where it has none."""
+    if packed is None:
+        return {}
+    try:
+        table = unpacked(packed)
+        if not all(
+            isinstance(forms, dict) and all(isinstance(form, str) for form in forms.values())
+            for forms in table.values()
+        ):
+            raise ValueError("other types")
+    except ValueError as error:
+        message = f"Expected a casing table in casing.json.gz, found something else ({error})."
+        raise CheckpointError(message, AGAIN) from error
+    return table
+
+
+def words_of(packed: bytes) -> frozenset[str]:
+    """The words of the document frequencies of a checkpoint."""
+    try:
+        counts = unpacked(packed)["counts"]
+        if not isinstance(counts, dict):
+            raise ValueError("other types")
+    except (ValueError, KeyError) as error:
+        raise CheckpointError(
+            f"Expected document frequencies in document_frequencies.json.gz, found something else ({error}).", AGAIN
+        ) from error
+    return frozenset(counts)

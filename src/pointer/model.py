@@ -10,14 +10,14 @@ import contextlib
 import json
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from transformers import BertConfig, BertForMaskedLM
 from transformers.utils import logging as transformers_logging
@@ -35,9 +35,12 @@ from pointer.checkpoint import (
     read_files,
 )
 from pointer.errors import CheckpointError, VocabularyError
+from pointer.integrity import AGAIN, check_files, check_sizes
 from pointer.runtime.export import onnx_weights
 from pointer.storage import replaced
 from pointer.vocabulary import Vocabulary
+
+Made = TypeVar("Made", bound=BertForMaskedLM)
 
 
 class InsertionTransformer(BertForMaskedLM):  # type: ignore[no-untyped-call]
@@ -70,6 +73,7 @@ class InsertionTransformer(BertForMaskedLM):  # type: ignore[no-untyped-call]
             config = BertConfig.from_dict(SIZES[str(init)])
         else:
             folder = checkpoint_folder(init)
+            check_sizes(folder)
             config, weights, files = _read_config(folder), _read_weights(folder), read_files(folder, TABLES)
             weights = _for_vocabulary(weights, _vocabulary_of(folder, weights), vocabulary)
         _cut_positions(config, weights, positions)
@@ -77,8 +81,7 @@ class InsertionTransformer(BertForMaskedLM):  # type: ignore[no-untyped-call]
             config.hidden_dropout_prob = config.attention_probs_dropout_prob = dropout
         config.vocab_size, config.pad_token_id = len(vocabulary), vocabulary.id("[PAD]")
         _mark(config, vocabulary)
-        model = cls(config)
-        _load(model, weights, str(init))
+        model = _loaded(cls, config, weights, str(init))
         model.vocabulary, model.files = vocabulary, files
         return model
 
@@ -86,16 +89,18 @@ class InsertionTransformer(BertForMaskedLM):  # type: ignore[no-untyped-call]
     def from_pretrained(cls, name: str | Path, *args: Any, **kwargs: Any) -> "InsertionTransformer":  # type: ignore[override]
         """Open a checkpoint by embedded name, folder (also the `--out` of a training run) or Hub id, in float32."""
         folder = checkpoint_folder(name)
+        check_sizes(folder)
         insertion_config(folder)
+        config = _read_config(folder)
         kwargs.setdefault("dtype", torch.float32)
         if not any(folder.glob("*.safetensors")) and (folder / ONNX).is_file():
-            model = cls(_read_config(folder))
-            _load(model, _read_weights(folder), str(name), head_needed=True)
+            model = _loaded(cls, config, _read_weights(folder), str(name), head_needed=True)
             model.to(kwargs["dtype"])
             return model._of_folder(folder)
+        _check_weights(cls, config, folder)
         try:
             with quiet():
-                model = super().from_pretrained(folder, *args, **kwargs)
+                model = super().from_pretrained(folder, *args, use_safetensors=True, **kwargs)
         except (OSError, RuntimeError, SafetensorError) as error:  # a file that is missing, of another shape, cut off
             raise CheckpointError(
                 f"Expected in {folder} the weights that its config.json describes, found others or none "
@@ -135,8 +140,6 @@ class InsertionTransformer(BertForMaskedLM):  # type: ignore[no-untyped-call]
             files = {CARD: plain_card("An insertion transformer").encode()} | self.files | (extras or {})
             for name, content in files.items():
                 (beside / name).write_bytes(content)
-            for path in beside.iterdir():
-                path.chmod(0o644)  # safetensors makes its file for the owner alone; a model is there to be shared
 
     def push_to_hub(self, repo_id: str, *, commit_message: str = "Upload a POINTER model", **kwargs: Any) -> str:  # type: ignore[override]
         """Upload the checkpoint; the arguments are those of any Transformers model.
@@ -164,6 +167,7 @@ def convert_released(source: str | Path, target: str | Path) -> InsertionTransfo
             f"Expected a released POINTER checkpoint in {source}, found no {' and no '.join(missing)}.",
             "Name the folder that was unpacked from the authors' archive.",
         )
+    check_files(source)
     vocabulary, config, weights = Vocabulary.open(source), _read_config(source), _read_weights(source)
     rows = weights.get("bert.embeddings.word_embeddings.weight", torch.empty(0)).shape[0]
     if not rows == len(vocabulary) == config.vocab_size:
@@ -174,8 +178,7 @@ def convert_released(source: str | Path, target: str | Path) -> InsertionTransfo
         )
     config.pointer = {"end": "inserted"}  # the release gives its model no [SEP]: it is inserted where the text ends
     _mark(config, vocabulary)
-    model = InsertionTransformer(config)
-    _load(model, weights, str(source), head_needed=True)
+    model = _loaded(InsertionTransformer, config, weights, str(source), head_needed=True)
     model.vocabulary = vocabulary
     about = (
         "Weights of the authors' 2020 release (https://github.com/dreasysnail/POINTER), renamed and stored as "
@@ -198,15 +201,90 @@ def _mark(config: BertConfig, vocabulary: Vocabulary) -> None:
 
 
 def _read_config(folder: Path) -> BertConfig:
-    config = BertConfig.from_dict(bert_config(folder))
+    try:
+        config = BertConfig.from_dict(bert_config(folder))
+    except CheckpointError:
+        raise
+    except Exception as error:
+        raise _no_bert(folder / "config.json", error) from error
     config.is_decoder, config.dtype = False, torch.float32
     return config
+
+
+def _no_bert(path: Path | str, error: Exception) -> CheckpointError:
+    """Transformers takes values as they come, and fails wherever they lead."""
+    return CheckpointError(
+        f"Expected the config of a BERT in {path}, found values that make none ({type(error).__name__}).", AGAIN
+    )
+
+
+def _made(kind: type[Made], config: BertConfig, source: Path | str, device: str = "cpu") -> Made:
+    """A model as a config describes it; on the device `meta` it takes no memory."""
+    try:
+        with torch.device(device):
+            return kind(config)
+    except Exception as error:
+        raise _no_bert(source, error) from error
+
+
+def _check_weights(kind: type[BertForMaskedLM], config: BertConfig, folder: Path) -> None:
+    """Refuse weights that are not exactly those of the model: Transformers would make up what is missing."""
+    if (folder / "adapter_config.json").exists():  # which Transformers would follow
+        raise CheckpointError(f"Expected a whole model in {folder}, found an adapter beside it.", AGAIN)
+    model = _made(kind, config, folder, "meta")
+    tied = set(model._tied_weights_keys or ())
+    wanted = {name: value.shape for name, value in model.state_dict().items()}
+    found = weight_shapes(sorted(folder.glob("model*.safetensors")), folder)
+    check_weights(found, {name: shape for name, shape in wanted.items() if name not in tied}, tied, folder)
+
+
+FLOATS = ("F64", "F32", "F16", "BF16")
+Shapes = Mapping[str, Sequence[int]]
+
+
+def weight_shapes(files: list[Path], folder: Path) -> dict[str, list[int]]:
+    """The names and shapes of all weights in some files, which have to be numbers with a fraction."""
+    if not files:
+        hint = "pytorch_model.bin is not opened; pointer convert makes safetensors of it, or train the model again."
+        pickled = (folder / "pytorch_model.bin").exists()
+        raise CheckpointError(f"Expected safetensors in {folder}, found no weights.", hint if pickled else AGAIN)
+    shapes: dict[str, list[int]] = {}
+    for path in files:
+        try:
+            with safe_open(path, "pt") as weights:
+                kinds = {name: weights.get_slice(name) for name in weights.keys()}  # noqa: SIM118 (it is no dictionary)
+                shapes |= {name: part.get_shape() for name, part in kinds.items()}
+                strange = [name for name, part in kinds.items() if part.get_dtype() not in FLOATS]
+        except (OSError, SafetensorError) as error:
+            raise CheckpointError(
+                f"Expected in {folder} the weights that its config.json describes, found others or none "
+                f"({type(error).__name__}).",
+                "Copy or download it again, or train it again.",
+            ) from error
+        if strange:
+            raise CheckpointError(f"Expected floating point numbers in {path}, found others in {strange[0]}.", AGAIN)
+    return shapes
+
+
+def check_weights(found: Shapes, wanted: Shapes, may_be: set[str], folder: Path) -> None:
+    """Refuse weights of which one is missing, too many, or of another shape."""
+    missing = [name for name in wanted if name not in found]
+    surplus = [name for name in found if name not in wanted and name not in may_be]
+    shaped = [name for name in wanted if name in found and list(found[name]) != list(wanted[name])]
+    for names, how in ((missing, "missing"), (surplus, "too many"), (shaped, "of another shape")):
+        if names:
+            raise CheckpointError(
+                f"Expected in {folder} the weights that its config.json describes, found {names[0][:100]} {how} "
+                f"({len(names)} such).",
+                "Copy or download it again, or train it again.",
+            )
 
 
 def _read_weights(folder: Path) -> dict[str, torch.Tensor]:
     """All weights of a BERT in float32, under the names that `BertForMaskedLM` has today."""
     safe, pickled = sorted(folder.glob("*.safetensors")), folder / "pytorch_model.bin"
     if safe:
+        weight_shapes(safe, folder)
         found = {name: value for path in safe for name, value in load_file(path).items()}
     elif pickled.is_file():
         found = _read_pickle(pickled)
@@ -294,24 +372,24 @@ def _cut_positions(config: BertConfig, weights: dict[str, torch.Tensor], positio
     config.max_position_embeddings = positions
 
 
-def _load(
-    model: InsertionTransformer, weights: dict[str, torch.Tensor], source: str, head_needed: bool = False
-) -> None:
-    """Put weights into a fresh model; only the head may be missing, and only all of it."""
-    if not weights:
-        return
-    wrong = [n for n, value in model.state_dict().items() if n in weights and weights[n].shape != value.shape]
-    if not wrong:
-        missing = [n for n in model.load_state_dict(weights, strict=False).missing_keys if ".decoder." not in n]
-        headless = not head_needed and all(name.startswith("cls.") for name in missing) and len(missing) in (0, 5)
-        if headless or not missing:
-            return
-        wrong = missing
-    raise CheckpointError(
-        f"Expected the weights of the BERT that config.json describes in {source}, found {wrong[0]} missing or of "
-        f"another shape ({len(wrong)} such).",
-        "Name the folder of a complete checkpoint.",
-    )
+def _loaded(
+    kind: type[Made], config: BertConfig, weights: dict[str, torch.Tensor], source: str, head_needed: bool = False
+) -> Made:
+    """A model with these weights, or fresh ones if there are none; only the head may be missing, and only all of it."""
+    wanted = _made(kind, config, source, "meta").state_dict()  # before there is memory for as much as a config likes
+    wrong = [name for name, value in wanted.items() if name in weights and weights[name].shape != value.shape]
+    missing = [name for name in wanted if name not in weights and ".decoder." not in name] if weights else []
+    headless = not head_needed and all(name.startswith("cls.") for name in missing) and len(missing) in (0, 5)
+    if wrong or (missing and not headless):
+        wrong = wrong or missing
+        raise CheckpointError(
+            f"Expected the weights of the BERT that config.json describes in {source}, found {wrong[0]} missing or of "
+            f"another shape ({len(wrong)} such).",
+            "Name the folder of a complete checkpoint.",
+        )
+    model = _made(kind, config, source)
+    model.load_state_dict(weights, strict=False)
+    return model
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -3,14 +3,17 @@
 import contextlib
 import errno
 import hashlib
+import json
 import os
 import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from pointer.errors import CheckpointError, StorageError
 
+MANIFEST = "manifest.json"
 _WRITTEN = re.compile(
     r"config\.json|generation_config\.json|model.*\.safetensors.*|model\.onnx|tokenizer.*\.json|training\.pt"
 )
@@ -48,8 +51,11 @@ def full_disk_explained(path: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def replaced(folder: Path) -> Iterator[Path]:
-    """A folder to write into that takes the place of `folder` when all is written; other files there are kept."""
+def replaced(folder: Path, **about: Any) -> Iterator[Path]:
+    """A folder to write into that takes the place of `folder` when all is written; other files there are kept.
+
+    It gets a manifest of all its files, which says what is to be known `about` it.
+    """
     if folder.exists() and not folder.is_dir():
         raise CheckpointError(f"Expected a folder to save to, found the file {folder}.", "Choose another name.")
     beside = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
@@ -57,18 +63,44 @@ def replaced(folder: Path) -> Iterator[Path]:
     with full_disk_explained(folder):
         beside.mkdir(parents=True, exist_ok=True)
         try:
-            yield beside
+            with _disk_errors():
+                yield beside
+            if folder.exists():
+                _keep_others(folder, beside)
+            write_manifest(beside, **about)
             for path in beside.iterdir():
+                path.chmod(0o644)  # safetensors makes its file for the owner alone; a model is there to be shared
                 with path.open("rb") as file:
                     os.fsync(file.fileno())
             if folder.exists():
-                _keep_others(folder, beside)
                 shutil.rmtree(old, ignore_errors=True)
                 folder.rename(old)
             beside.rename(folder)
             shutil.rmtree(old, ignore_errors=True)
         finally:
             shutil.rmtree(beside, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _disk_errors() -> Iterator[None]:
+    """A full disk is an OSError, also where safetensors finds it."""
+    try:
+        yield
+    except Exception as error:
+        number = re.search(r"os error (\d+)", str(error))
+        if type(error).__name__ != "SafetensorError" or number is None:
+            raise
+        raise OSError(int(number[1]), str(error)) from error
+
+
+def write_manifest(folder: Path, **about: Any) -> None:
+    """Write down size and sha256 of every file of a folder, and what else is to be known `about` it."""
+    files = {
+        path.name: {"size": path.stat().st_size, "sha256": file_hash(path)}
+        for path in sorted(folder.iterdir())
+        if path.is_file() and path.name != MANIFEST
+    }
+    (folder / MANIFEST).write_text(json.dumps(about | {"files": files}, indent=2) + "\n", "utf-8")
 
 
 def _keep_others(folder: Path, beside: Path) -> None:

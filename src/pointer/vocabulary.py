@@ -27,6 +27,13 @@ NOI = "[NOI]"
 """The token that says: nothing goes into this gap."""
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", NOI)
 
+PLAIN_STEPS = (
+    "BertNormalizer", "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Strip",
+    "BertPreTokenizer", "Whitespace", "WhitespaceSplit", "Punctuation", "Digits",
+)  # fmt: skip
+"""What a tokenizer may do to a text before its words are looked up."""
+MOST_STEPS = 16
+
 
 @dataclass(frozen=True)
 class Encoding:
@@ -63,10 +70,15 @@ class Vocabulary:
     def open(cls, name: str | Path) -> "Vocabulary":
         """Open a vocabulary by embedded name, from a folder (`tokenizer.json` or `vocab.txt`), or from the Hub."""
         folder = embedded_folder(str(name)) or Path(name)
-        if (folder / "tokenizer.json").is_file():
-            return cls(Tokenizer.from_file(str(folder / "tokenizer.json")))
-        if (folder / "vocab.txt").is_file():
-            return cls(_from_vocab_txt(folder))
+        for file, read in (("tokenizer.json", _from_file), ("vocab.txt", _from_vocab_txt)):
+            if (folder / file).is_file():
+                try:
+                    return cls(read(folder / file))
+                except (ValueError, RecursionError) as error:
+                    raise VocabularyError(
+                        f"Expected a BERT WordPiece vocabulary in {folder / file}, found something else ({error}).",
+                        "Copy or download the folder again.",
+                    ) from error
         if folder.exists():
             raise VocabularyError(
                 f"Expected a folder with tokenizer.json or vocab.txt, found neither in {folder}.",
@@ -236,11 +248,43 @@ def _with_noi(tokenizer: Tokenizer) -> Tokenizer:
     return Tokenizer.from_str(json.dumps(description))
 
 
-def _from_vocab_txt(folder: Path) -> Tokenizer:
+def _from_file(path: Path) -> Tokenizer:
+    """The tokenizer of a `tokenizer.json`, if all it does to a text is what those of BERTs do.
+
+    Others could take for ever, or turn a short text into a long one: a replacement, a regular expression.
+    """
+    content = json.loads(path.read_text("utf-8"))
+    if not isinstance(content, dict) or not isinstance(content.get("model"), dict):
+        raise ValueError("no tokenizer")
+    if content["model"].get("type", "WordPiece") != "WordPiece":
+        raise ValueError(f"a model of type {str(content['model'].get('type'))[:40]}")
+    for part, inside in (("normalizer", "normalizers"), ("pre_tokenizer", "pretokenizers")):
+        for step in _steps(content.get(part), inside):
+            if step not in PLAIN_STEPS:
+                raise ValueError(f"a {part} of type {step[:40]}")
+    try:
+        return Tokenizer.from_str(json.dumps(content))
+    except Exception as error:  # the library raises nothing more special
+        raise ValueError(str(error)[:100]) from error
+
+
+def _steps(part: object, inside: str) -> list[str]:
+    """The types of the steps of a normalizer or a pre-tokenizer."""
+    if part is None:
+        return []
+    if not isinstance(part, dict):
+        raise ValueError("a step that is no object")
+    steps = part.get(inside) if part.get("type") == "Sequence" else [part]
+    if not isinstance(steps, list) or len(steps) > MOST_STEPS or not all(isinstance(step, dict) for step in steps):
+        raise ValueError(f"not a list of at most {MOST_STEPS} steps")
+    return [str(step.get("type")) for step in steps]
+
+
+def _from_vocab_txt(path: Path) -> Tokenizer:
     from tokenizers import decoders, normalizers, pre_tokenizers, processors
     from tokenizers.models import WordPiece
 
-    tokens = (folder / "vocab.txt").read_text("utf-8").splitlines()
+    tokens = path.read_text("utf-8").splitlines()
     ids = {token: i for i, token in enumerate(tokens)}
     tokenizer = Tokenizer(WordPiece(ids, unk_token="[UNK]"))
     lowercase = not any(token.isascii() and token.isalpha() and token != token.lower() for token in tokens)
@@ -257,7 +301,7 @@ def _from_hub(name: str) -> Tokenizer:
     from huggingface_hub import hf_hub_download
 
     try:
-        return Tokenizer.from_file(hf_hub_download(name, "tokenizer.json"))
+        return _from_file(Path(hf_hub_download(name, "tokenizer.json")))
     except Exception as error:  # the Hub client raises a dozen unrelated types for "no such thing" and "no network"
         raise VocabularyError(
             f'Expected an embedded vocabulary (english), a folder or a Hub id, found "{name}", which is none of them '

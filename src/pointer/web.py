@@ -4,6 +4,7 @@ import asyncio
 import json
 import mimetypes
 import socket
+from collections.abc import Sequence
 from contextlib import suppress
 from http import HTTPStatus
 from typing import Any
@@ -14,6 +15,7 @@ from fastapi.responses import JSONResponse
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException as AnyHTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from pointer.errors import UsageError
 
@@ -44,6 +46,13 @@ class Refusal(HTTPException):
     def response(self) -> JSONResponse:
         """The refusal as an answer."""
         return JSONResponse(self.body, self.status_code, self.headers)
+
+    @property
+    def raw(self) -> bytes:
+        """The refusal as it goes over a connection on which there is no request to answer."""
+        answer = self.response
+        head = [f"HTTP/1.1 {self.status_code} {HTTPStatus(self.status_code).phrase}".encode(), b"Connection: close"]
+        return b"\r\n".join([*head, *(b": ".join(header) for header in answer.raw_headers), b"", bytes(answer.body)])
 
 
 def refusal_of(error: AnyHTTPException | RequestValidationError, hint: str) -> Refusal:
@@ -164,6 +173,90 @@ class _Body:
 
         with suppress(asyncio.TimeoutError):
             await asyncio.wait_for(read(), REST_SECONDS)
+
+
+class Hosts:
+    """An ASGI application around another one that answers to its own names only.
+
+    A browser lets the page of a site talk to that site, and the site may say that its name means this machine (DNS
+    rebinding); but the request still carries the name.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: Sequence[str]) -> None:
+        self.app = app
+        self.hosts = {host.lower() for host in hosts}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on that calls the server by one of its names."""
+        if scope["type"] != "http" or "*" in self.hosts or self.named(scope) in self.hosts:
+            return await self.app(scope, receive, send)
+        message = "This server is not to be called by that name."
+        refusal = Refusal(421, "MisdirectedRequest", message, "Start it with --allowed-host NAME.")
+        await refusal.response(scope, receive, send)
+
+    @staticmethod
+    def named(scope: Scope) -> str:
+        """The name in the `Host` header, without port and brackets."""
+        given = Headers(scope=scope).get("host", "").lower()
+        name = given[1:].partition("]")[0] if given.startswith("[") else given.partition(":")[0]
+        return name.removesuffix(".")
+
+
+class Connection(H11Protocol):
+    """A connection to a client: one of not too many, and closed if the head of a request does not arrive in time."""
+
+    most = 512
+    """Connections of a process at once."""
+    seconds = 10.0
+    """That a head may take."""
+    _timer: asyncio.TimerHandle | None = None
+
+    @classmethod
+    def limited(cls, most: int, seconds: float) -> type["Connection"]:
+        """The same with other limits."""
+        return type(cls.__name__, (cls,), {"most": most, "seconds": seconds})
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Somebody connects."""
+        super().connection_made(transport)
+        if len(self.connections) <= self.most:
+            return self._watch()
+        message = f"The server has {self.most:,} connections, as many as it takes."
+        self._close(Refusal(503, "TooManyConnections", message, "Try again in a moment.", {"Retry-After": "1"}))
+
+    def data_received(self, data: bytes) -> None:
+        """Something arrives."""
+        super().data_received(data)
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is over."""
+        self._unwatch()
+        super().connection_lost(exc)
+
+    def _watch(self) -> None:
+        """Let the time run from the first byte on while a head is awaited, and only then."""
+        is_awaited = self.cycle is None or self.cycle.response_complete
+        if not is_awaited:
+            self._unwatch()
+        elif self._timer is None:
+            self._timer = self.loop.call_later(self.seconds, self._give_up)
+
+    def _unwatch(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _give_up(self) -> None:
+        self._timer = None
+        if self.cycle is None or self.cycle.response_complete:
+            message = f"The head of the request did not arrive within {self.seconds:g} seconds."
+            self._close(Refusal(408, "RequestTimeout", message, "Send it again."))
+
+    def _close(self, refusal: Refusal) -> None:
+        if not self.transport.is_closing():
+            self.transport.write(refusal.raw)
+            self.transport.close()
 
 
 def listen(host: str, port: int) -> socket.socket:

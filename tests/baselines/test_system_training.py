@@ -162,6 +162,7 @@ def test_a_run_leaves_checkpoints_that_explain_themselves(whole: Path, data: Tra
         CURVE,
         *TABLES,
         "config.json",
+        "manifest.json",
         "model.safetensors",
         "tokenizer.json",
         "tokenizer_config.json",
@@ -337,6 +338,7 @@ def test_a_folder_that_is_not_the_system_gets_a_sentence(whole: Path, data: Trai
     with pytest.raises(CheckpointError, match="found the system pointer"):
         open_checkpoint("cgmh", tmp_path / "bert")
     broken = Path(shutil.copytree(whole / "best", tmp_path / "broken"))
+    (broken / "manifest.json").unlink()
     (broken / "model.safetensors").write_bytes(b"nothing")
     with pytest.raises(CheckpointError, match=r"Expected in .*safetensors the weights of the model"):
         open_checkpoint("frequencies", broken).load_into(Frequencies(len(data.vocabulary)))

@@ -1,8 +1,10 @@
 """`Pointer` on a real (if untrained) network, and `pointer generate` in a subprocess."""
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,9 @@ from conftest import Run
 from scripted import untrained
 
 from pointer import Pointer
-from pointer.decoding.bulk import Asked, generate_lines
+from pointer.decoding.bulk import Asked, generate_lines, read_lists
 from pointer.decoding.options import Options
-from pointer.errors import UsageError
+from pointer.errors import ConstraintError, UsageError
 from pointer.model import convert_released
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "released-tiny"
@@ -200,3 +202,51 @@ def test_a_failure_is_one_sentence(
 
 def test_options_of_the_library_are_checked_by_name() -> None:
     assert Options.of({"decoding": "beam", "width": 2}).width == 2
+
+
+@pytest.mark.parametrize(
+    ("asked", "found", "hint"),
+    [
+        ([["river", "church"], ["king"]], r"found \['river', 'church'\] as constraint 1", "use generate_many"),
+        ([1, 2], "found 1 as constraint 1", "a list of strings"),
+        (["river", None], "found None as constraint 2", "a list of strings"),
+        (None, "found None", "a list of strings"),
+        (5, "found 5", "a list of strings"),
+        (b"river", "found b'river'", "a list of strings"),
+        ({"river": 1}, "found {'river': 1}", "a list of strings"),
+    ],
+)
+def test_constraints_of_another_kind_say_what_was_expected(tiny: Pointer, asked: Any, found: str, hint: str) -> None:
+    for ask in (tiny.generate, tiny, lambda asked: next(tiny.stream(asked))):
+        with pytest.raises(ConstraintError, match=f"Expected a list of words and phrases, or one.*{found}.*{hint}"):
+            ask(asked)
+
+
+@pytest.mark.parametrize("lists", ["river; church", None, 5])
+def test_generate_many_wants_lists(tiny: Pointer, lists: Any) -> None:
+    with pytest.raises(UsageError, match=r"lists: expected a list of constraint lists, found .* use generate"):
+        tiny.generate_many(lists)
+
+
+def test_a_model_can_be_called_and_says_what_it_is(tiny: Pointer) -> None:
+    assert tiny("rice; back") == tiny.generate("rice; back")
+    assert re.fullmatch(r"<ParallelPointer .*tiny: 1\.\d million weights, 10,000 tokens>", repr(tiny))
+    for method in (Pointer.generate, Pointer.generate_many, Pointer.stream):
+        for field in fields(Options):
+            assert f"\n    {field.name}: " in (method.__doc__ or "")
+
+
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_a_run_that_goes_on_writes_the_same_bytes(tiny: Pointer, tmp_path: Path, batch_size: int) -> None:
+    words = ["rice", "back", "love", "mole", "river", "church", "music"]
+    (tmp_path / "keys").write_text("".join(f"{a}; {b}\n" for a in words for b in words if a != b))
+    options = Options(max_length=30)
+
+    def lines(done: int) -> list[bytes]:
+        asked = read_lists(str(tmp_path / "keys"))
+        found = generate_lines(tiny, asked, options, batch_size, lambda _: None, done)
+        return [json.dumps(one.found[0].to_dict()).encode() for one in found]
+
+    whole = lines(0)
+    for done in (1, 5, 12, 13, 41):
+        assert lines(done) == whole[done:]

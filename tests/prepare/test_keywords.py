@@ -8,7 +8,7 @@ import pytest
 
 from pointer.errors import UsageError
 from pointer.prepare.explain import explain
-from pointer.prepare.keywords import keywords
+from pointer.prepare.keywords import keywords, keywords_of_many
 from pointer.prepare.rows import RowSettings
 
 TEXT = "Great food, great drinks and great music in 1987: the harbour café served 20 dishes of fresh fish."
@@ -60,3 +60,7 @@ def test_a_keywords_skeleton_keeps_what_pointer_keywords_draws() -> None:
     skeleton = explain(TEXT, settings=RowSettings(skeleton="keywords", keywords=4, seed=3)).stages[0]
     pieces = "".join(token.text if token.text.startswith("##") else f" {token.text}" for token in skeleton)
     assert pieces.replace("##", "").split() == keywords(TEXT, 4, seed=3)
+
+
+def test_many_texts_get_what_each_gets_alone(sentences: list[str]) -> None:
+    assert list(keywords_of_many(sentences, 5, 3)) == [keywords(text, 5, 3) for text in sentences]

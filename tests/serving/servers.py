@@ -104,8 +104,8 @@ class Running:
 @contextlib.contextmanager
 def running(open_model: Callable[[], Pointer], wait_until_ready: bool = True, **settings: object) -> Iterator[Running]:
     """Serve a model named `scripted` on a free port of this machine."""
-    limits = Limits(**{k: v for k, v in settings.items() if k not in ("keys", "origins")})  # type: ignore[arg-type]
-    others = {k: v for k, v in settings.items() if k in ("keys", "origins")}
+    limits = Limits(**{k: v for k, v in settings.items() if k not in ("keys", "origins", "hosts")})  # type: ignore[arg-type]
+    others = {k: v for k, v in settings.items() if k in ("keys", "origins", "hosts")}
     app = create_app({"scripted": Served(open_model)}, Settings(limits, **others))  # type: ignore[arg-type]
     listening = listen("127.0.0.1", 0)
     server = Server(app, app.state.service)
@@ -160,7 +160,7 @@ class Command:
 
 def request_head(path: str, *headers: str) -> bytes:
     """The first lines of a request, for tests that speak to a socket."""
-    lines = [f"POST {path} HTTP/1.1", "Host: x", "Content-Type: application/json", *headers]
+    lines = [f"POST {path} HTTP/1.1", "Host: localhost", "Content-Type: application/json", *headers]
     return ("\r\n".join(lines) + "\r\n\r\n").encode()
 
 

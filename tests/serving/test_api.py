@@ -44,7 +44,9 @@ from pointer.prepare.explain import explain
 from pointer.serving.keys import read_keys
 from pointer.serving.limits import Limits
 from pointer.serving.metrics import MANY_PROCESSES
+from pointer.serving.quota import Quotas
 from pointer.serving.server import Plan, _run_many, embedded_models, served_names
+from pointer.web import Refusal
 
 pytest_plugins = ("shared",)
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "serving.md").read_text("utf-8")
@@ -295,7 +297,7 @@ def test_openapi_has_examples_errors_and_the_ranges_of_this_server(server: Comma
 )
 def test_no_path_leads_out_of_the_page(server: Command, path: str) -> None:
     with connected(server.url) as raw:
-        raw.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+        raw.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
         answer = b"".join(iter(lambda: raw.recv(65536), b""))
     assert answer.startswith(b"HTTP/1.1 404") and b'"type":"NotFound"' in answer
 
@@ -386,6 +388,19 @@ def test_a_limit_is_one_sentence(server: Command, body: dict[str, Any], sentence
     assert is_error(answer, 422, "UsageError") and sentence in answer.json()["error"]["message"]
 
 
+def test_a_request_that_costs_too_much_is_refused_with_the_number_before_any_work(model: Turnstile) -> None:
+    options = {"decoding": "beam", "width": 16, "rounds": 0, "max_length": 256}
+    with running(lambda: model.pointer) as server:
+        model.close()
+        for path in ("/v1/generate", "/v1/generate/stream"):
+            answer = server.post(path, constraints=["great"] * 40, options=options)
+            assert is_error(answer, 422, "UsageError")
+            # Fillings x tokens x stages x rounds of a stage.
+            cost = f"{16 * 256 * 12 * 256:,}"
+            assert f"costs at most 10,000,000 on this server, found one of {cost}" in answer.text
+        assert not model.passes and not model.waiting
+
+
 def test_a_long_body_is_not_read_to_its_end_whether_or_not_its_length_is_known(server: Command) -> None:
     known = server.client.post("/v1/generate", json={"constraints": "a" * 70_000})
     assert is_error(known, 413, "ContentTooLarge")
@@ -441,8 +456,9 @@ def test_what_nobody_expected_is_a_number_for_the_client_and_a_traceback_for_the
         writes, model._predict = model._predict, broken
         answer = server.post(constraints="great")
         assert is_error(answer, 500, "InternalError") and "secret" not in answer.text
-        number = re.search(r"error (\w{8})", answer.json()["error"]["message"])
-        assert number and f"error {number[1]}" in caplog.text and "secret detail" in caplog.text
+        number = answer.headers["x-request-id"]
+        assert f"(request {number})" in answer.json()["error"]["message"]
+        assert f"error in request {number}" in caplog.text and "secret detail" in caplog.text
         # A model that cannot write any more is not said to be well, and taken back when it can.
         until(lambda: server.client.get("/health").json() == {"status": "failing"})
         assert server.client.get("/health").status_code == 503
@@ -563,8 +579,8 @@ def test_one_line_of_log_for_each_request_and_no_text_of_a_user_in_it(server: Co
     server.client.post("/v1/generate", json={"constraints": "zanzibar", "model": "zanzibar"})
     server.client.get("/health")
     until(lambda: " GET /health 200 " in server.lines[-1])
-    assert re.search(r"\d POST /v1/generate 200 \d+ ms batch \d+\n$", server.lines[-4])
-    assert re.search(r"\d GET other 404 \d+ ms\n$", server.lines[-3])
+    assert re.search(r"\d \w{16} POST /v1/generate 200 \d+ ms batch \d+\n$", server.lines[-4])
+    assert re.search(r"\d \w{16} GET other 404 \d+ ms\n$", server.lines[-3])
     assert not any("zanzibar" in line for line in server.lines)
 
 
@@ -607,6 +623,120 @@ def test_with_keys_the_api_is_closed_to_everybody_else(model: Turnstile) -> None
         # A key is asked for before anything of the body is read.
         long = server.client.post("/v1/generate", content=b"a" * 100_000)
         assert is_error(long, 401, "Unauthorized")
+
+
+def test_a_key_can_spend_its_quota_and_no_more(model: Turnstile) -> None:
+    with running(lambda: model.pointer, keys=("mine", "yours"), cost=1000, quota=1000) as server:
+
+        def ask(key: str, stages: int) -> httpx.Response:
+            options = {"preset": "plain", "max_length": 100, "max_stages": stages}
+            header = {"Authorization": f"Bearer {key}"}
+            return server.client.post("/v1/generate", json={"constraints": "great", "options": options}, headers=header)
+
+        assert is_error(ask("mine", 11), 422, "UsageError")  # more than any request may cost: 100 positions, 11 stages
+        assert ask("mine", 9).status_code == 200
+        spent = ask("mine", 9)
+        assert is_error(spent, 429, "QuotaExceeded") and "may spend 1,000 a minute" in spent.text
+        assert 1 < int(spent.headers["retry-after"]) <= 60
+        assert ask("yours", 9).status_code == 200  # what one key spends is nobody else's
+
+
+def test_a_quota_fills_up_evenly_and_what_was_not_taken_comes_back() -> None:
+    now = 0.0
+    quotas = Quotas(600, clock=lambda: now)
+    quotas.spend("key", 600)
+    with pytest.raises(Refusal, match="0 are left, and this costs 100") as refused:
+        quotas.spend("key", 100)
+    assert refused.value.headers == {"Retry-After": "10"}
+    now = 10.0
+    quotas.spend("key", 100)
+    quotas.give_back("key", 100)
+    assert quotas.left("key") == 100
+    now = 1e6
+    assert quotas.left("key") == 600
+    for _ in range(10):
+        quotas.spend("", 600)  # a server without keys counts nothing
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:8000", "127.0.0.1:1", "[::1]:8000", "localhost."])
+def test_this_machine_may_be_called_by_its_own_names(server: Command, host: str) -> None:
+    assert server.client.get("/health", headers={"Host": host}).status_code == 200
+
+
+@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example:80", "", "[::1.x"])
+def test_a_foreign_name_reaches_nothing_and_is_not_redirected_to(server: Command, host: str) -> None:
+    for path in ("/", "/health", "/v1/models", "/static/pointer.js", "/v1/generate/", "/static"):
+        answer = server.client.get(path, headers={"Host": host})
+        assert is_error(answer, 421, "MisdirectedRequest") and "location" not in answer.headers
+
+
+def test_nothing_is_redirected(server: Command) -> None:
+    for path in ("/v1/generate/", "/v1/models/", "/health/", "/static"):
+        answer = server.client.get(path)
+        assert answer.status_code == 404 and "location" not in answer.headers
+
+
+def test_other_names_are_allowed_on_request(model: Turnstile) -> None:
+    with running(lambda: model.pointer, hosts=("pointer.example",)) as server:
+        assert server.client.get("/health", headers={"Host": "pointer.example:8000"}).status_code == 200
+        assert server.client.get("/health").status_code == 421
+    with running(lambda: model.pointer, hosts=("*",)) as server:
+        assert server.client.get("/health", headers={"Host": "anything"}).status_code == 200
+
+
+def test_a_request_has_a_number_in_the_answer_and_in_the_log(server: Command) -> None:
+    given = server.client.get("/health", headers={"X-Request-Id": "run-7.a"})
+    assert given.headers["x-request-id"] == "run-7.a"
+    until(lambda: any(" run-7.a GET /health 200 " in line for line in server.lines))
+    for unfit in ("two words", "x" * 65, "a=b"):
+        found = server.client.get("/nothing", headers={"X-Request-Id": unfit}).headers["x-request-id"]
+        assert re.fullmatch(r"\w{16}", found)
+        until(lambda found=found: any(f" {found} GET other 404 " in line for line in server.lines))  # type: ignore[misc]
+
+
+def everything(raw: socket.socket) -> bytes:
+    """All that comes before the other side closes."""
+    return b"".join(iter(lambda: raw.recv(65536), b""))
+
+
+def test_a_connection_on_which_no_head_arrives_is_closed(model: Turnstile) -> None:
+    body = b'{"constraints": "great", "options": {"max_stages": 1}}'
+    whole = request_head("/v1/generate", f"Content-Length: {len(body)}") + body
+    with running(lambda: model.pointer, header_seconds=0.3) as server:
+        silent, slow, second = (connected(server.url) for _ in range(3))
+        with silent, slow, second:
+            slow.sendall(whole[:20])
+            second.sendall(whole)
+            assert b" 200 " in second.recv(65536).splitlines()[0]
+            second.sendall(whole[:20])  # as part of a second request, on a connection that was good before
+            for raw in (silent, slow, second):
+                last = everything(raw).rpartition(b"HTTP/1.1 ")[2]
+                answer = json.loads(last.partition(b"\r\n\r\n")[2])
+                assert last.startswith(b"408 ") and answer["error"]["type"] == "RequestTimeout"
+        # Who is waiting for an answer is not taken for slow.
+        model.close()
+        with connected(server.url) as raw:
+            raw.sendall(whole)
+            until(lambda: model.waiting == 1)
+            with connected(server.url) as other:
+                assert everything(other).startswith(b"HTTP/1.1 408 ")
+            model.open()
+            assert b" 200 " in raw.recv(65536).splitlines()[0]
+
+
+def test_more_connections_than_allowed_are_refused_and_the_others_are_served(model: Turnstile) -> None:
+    with running(lambda: model.pointer, connections=3) as server:
+        held = [connected(server.url) for _ in range(3)]
+        until(lambda: len(server.server.server_state.connections) == 3)
+        with connected(server.url) as fourth:
+            answer = everything(fourth)
+        assert answer.startswith(b"HTTP/1.1 503 ") and b'"type":"TooManyConnections"' in answer
+        for raw in held:
+            raw.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            assert b" 200 " in raw.recv(4096).splitlines()[0]
+            raw.close()
+        until(lambda: not server.server.server_state.connections)
+        assert server.client.get("/health").status_code == 200
 
 
 def test_another_site_may_call_if_it_is_allowed(model: Turnstile) -> None:
@@ -760,7 +890,7 @@ def test_a_server_that_cannot_start_is_one_sentence(pointer: Run, checkpoint: Pa
     done = pointer("serve", "--model", "broken", "--port", "0")
     address, sentence = done.stderr.splitlines()
     assert done.returncode == 1 and address.startswith("pointer: serving broken at http")
-    assert sentence.startswith("pointer: Expected") and "SafetensorError" in sentence
+    assert sentence.startswith("pointer: Expected") and "model.safetensors has 0 bytes instead of" in sentence
 
 
 def test_without_the_extra_a_sentence_says_what_to_install() -> None:

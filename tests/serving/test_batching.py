@@ -1,5 +1,6 @@
 """Many callers, one model: what a caller gets, who grows with whom, who is dropped, who is refused."""
 
+import itertools
 import random
 import threading
 from collections.abc import Callable, Iterator
@@ -53,7 +54,8 @@ def start() -> Iterator[Start]:
     started = []
 
     def begin(open_model: Callable[[], Pointer], **limits: Any) -> Batcher:
-        batcher = Batcher(open_model, Limits(**({"lists": 1} | limits)), Noted())
+        # By this clock every step takes as long as any other.
+        batcher = Batcher(open_model, Limits(**({"lists": 1} | limits)), Noted(), itertools.count().__next__)
         started.append(batcher)
         batcher.start()
         until(lambda: batcher.pointer is not None or batcher.failure is not None)
@@ -71,7 +73,8 @@ def ask(batcher: Batcher, lists: list[str], **options: Any) -> Ticket:
     assert batcher.pointer is not None
     chosen = Options(**options)
     plans = [batcher.pointer.plan(parse(constraints), chosen) for constraints in lists]
-    return batcher.submit(replace(chosen, seed=0), plans, weight_of(chosen, batcher.limits.batch))
+    cost = len(lists) * batcher.pointer.cost(chosen)
+    return batcher.submit(replace(chosen, seed=0), plans, weight_of(chosen, batcher.limits.batch), cost)
 
 
 KINDS: list[dict[str, Any]] = [
@@ -136,7 +139,7 @@ def test_requests_that_differ_in_their_seed_alone_share_a_batch(vocabulary: Voca
     model.open()
     for ticket in [blocker, *tickets]:
         ticket.future.result(PATIENCE)
-    assert batcher.observer.batches == [1, 5, 5]
+    assert sorted(batcher.observer.batches) == [1, 5, 5]
     assert [ticket.batch for ticket in tickets] == [5] * 5
 
 
@@ -151,8 +154,74 @@ def test_kinds_of_requests_take_turns(vocabulary: Vocabulary, start: Start) -> N
     for ticket in [*many, other]:
         ticket.future.result(PATIENCE)
     order = [passes[0] for passes in model.passes]
-    assert order.index("music") == 1, order
-    assert "".join(word[0] for word in order).startswith("fmfm"), order
+    assert order[:2] == ["food", "music"] and order[-1] == "food", order
+
+
+EXPENSIVE = {"decoding": "beam", "width": 4, "rounds": 0, "max_stages": 8} | LOCKED
+"""Every stage of such a text has as many forward passes as the text has gaps."""
+
+
+def test_a_small_request_does_not_wait_for_a_stage_of_an_expensive_one(vocabulary: Vocabulary, start: Start) -> None:
+    model = Turnstile(vocabulary)
+    batcher = start(lambda: model.pointer)
+    model.close()
+    expensive = ask(batcher, ["; ".join(["great"] * 10 + ["food"])], **EXPENSIVE)
+    until(lambda: model.waiting == 1)
+    small = ask(batcher, ["great; music"], **LOCKED, max_stages=4)
+    model.permit(200)
+    assert small.future.result(PATIENCE) and not expensive.future.done()
+    expensive.future.cancel()
+    model.open()
+    passes = [words[0] for words in model.passes]
+    last = max(place for place, word in enumerate(passes) if word == "music")
+    assert passes[:last].count("food") < 4  # its share, where whole stages in turn would be hundreds
+
+
+def test_an_expensive_request_gets_done_beside_small_ones_that_never_end(vocabulary: Vocabulary, start: Start) -> None:
+    model = Turnstile(vocabulary)
+    batcher = start(lambda: model.pointer)
+    expensive = ask(batcher, ["great; love; food"], **(EXPENSIVE | {"max_stages": 2}))
+    for _ in range(200):
+        small = [ask(batcher, ["great; music"], **LOCKED, max_stages=1) for _ in range(2)]
+        for ticket in small:
+            ticket.future.result(PATIENCE)
+        if expensive.future.done():
+            break
+    assert expensive.future.done()
+
+
+def test_what_costs_far_more_is_not_joined_however_alike_the_options_are(vocabulary: Vocabulary, start: Start) -> None:
+    model = Turnstile(vocabulary)
+    batcher = start(lambda: model.pointer, lists=64, batch=64)
+    model.close()
+    blocker = ask(batcher, ["love"], max_stages=1)
+    until(lambda: model.waiting == 1)
+    many = ask(batcher, ["great; food"] * 64, **LOCKED, max_stages=2)
+    small = ask(batcher, ["great; music"], **LOCKED, max_stages=2)
+    model.open()
+    for ticket in (blocker, many, small):
+        ticket.future.result(PATIENCE)
+    assert small.batch == 1 and many.batch == 64
+
+
+def test_a_plan_that_scores_drafts_pauses_between_them(vocabulary: Vocabulary, start: Start) -> None:
+    model = Turnstile(vocabulary)
+    batcher = start(lambda: model.pointer)
+    scored: list[int] = []
+
+    def likelihood(texts: list[str]) -> list[float]:
+        scored.append(len(texts))
+        if len(scored) == 1:  # while the first are scored, somebody comes
+            tickets.append(ask(batcher, ["great; music"], **LOCKED, max_stages=1))
+        else:
+            assert tickets[0].future.done()
+        return [0.0] * len(texts)
+
+    tickets: list[Ticket] = []
+    model.pointer.likelihood = likelihood  # type: ignore[method-assign]
+    model.pointer.predict = scripted(vocabulary, hostile(vocabulary, "random", seed=3)).predict
+    drafts = ask(batcher, ["great; food"], best_of=20, max_length=30)
+    assert drafts.future.result(PATIENCE) and len(scored) > 1
 
 
 def test_no_more_texts_grow_together_than_allowed_and_the_oldest_go_first(vocabulary: Vocabulary, start: Start) -> None:
@@ -308,7 +377,11 @@ def test_many_threads_can_submit_and_cancel_at_once(vocabulary: Vocabulary, star
 
 @pytest.mark.parametrize(
     ("changed", "sentence"),
-    [({"batch": 0}, "batch: expected a number above 0, found 0"), ({"queue": 10}, "queue: expected room for the 64")],
+    [
+        ({"batch": 0}, "batch: expected a number of at least 1, found 0"),
+        ({"queue": 10}, "queue: expected room for the 64"),
+        ({"quota": 10}, "quota: expected at least the 10,000,000 that one request may cost, found 10"),
+    ],
 )
 def test_limits_that_make_no_sense_are_one_sentence(changed: dict[str, Any], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):

@@ -13,7 +13,7 @@ import torch
 from conftest import SAMPLE, Run
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from tiny_causal import WHOLE, chat_language, gpt2_folder, llama_folder, plain_language, writer
 
 from pointer.causal import CausalInserter, fluency, likelihoods, open_base
@@ -24,6 +24,7 @@ from pointer.errors import CheckpointError, CorpusError, TrainingError, UsageErr
 from pointer.language import Language
 from pointer.runs import train_causal
 from pointer.runtime import Prefix
+from pointer.storage import MANIFEST, write_manifest
 from pointer.training.batches import IGNORED, Place
 from pointer.training.causal import CausalBatches, CausalRun, Part, causal_loss, cut
 from pointer.training.examples import Example, Styled, content_words, draw, example, read_texts
@@ -325,9 +326,28 @@ def test_an_adapter_for_another_base_or_without_weights_is_one_sentence(
     inserter.save_pretrained(tmp_path / "saved")
     with pytest.raises(CheckpointError, match="found another vocabulary"):
         CausalInserter.from_pretrained(tmp_path / "saved", home / "gpt2")
+    weights = load_file(tmp_path / "saved" / "adapter_model.safetensors")
+    first, *others = weights
+    for changed, how in (
+        ({name: weights[name] for name in others}, f"{first} missing"),
+        (weights | {"more": torch.ones(2)}, "more too many"),
+        (weights | {first: torch.ones(3, 3)}, r"adapter_config.json describes|of another shape"),
+        (weights | {first: weights[first].int()}, "floating point"),
+    ):
+        save_file(changed, tmp_path / "saved" / "adapter_model.safetensors", metadata={"format": "pt"})
+        write_manifest(tmp_path / "saved")
+        with pytest.raises(CheckpointError, match=how):
+            CausalInserter.from_pretrained(tmp_path / "saved")
     (tmp_path / "saved" / "adapter_model.safetensors").write_bytes(b"cut off")
+    with pytest.raises(CheckpointError, match=r"adapter_model.safetensors has 7 bytes instead of"):
+        CausalInserter.from_pretrained(tmp_path / "saved")
+    (tmp_path / "saved" / MANIFEST).unlink()
     with pytest.raises(CheckpointError, match=r"Expected in .* the adapter that its adapter_config.json describes"):
         CausalInserter.from_pretrained(tmp_path / "saved")
+    for rank in (10**9, 0, "two"):
+        (tmp_path / "saved" / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": rank}))
+        with pytest.raises(CheckpointError, match="a rank from 1 to 1024"):
+            CausalInserter.from_pretrained(tmp_path / "saved")
     config = json.loads((tmp_path / "saved" / "config.json").read_text())
     config["pointer"]["noi_offset"] = "much"
     (tmp_path / "saved" / "config.json").write_text(json.dumps(config))

@@ -3,6 +3,8 @@
 import json
 import math
 import os
+import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -296,6 +298,22 @@ def test_a_tiny_model_learns_fifty_sentences_and_rebuilds_them_from_their_skelet
 # The command line
 
 
+def test_a_full_disk_while_a_model_is_saved_is_one_sentence(pointer: Run, run: Path, tmp_path: Path) -> None:
+    assert pointer("prepare", SAMPLE, "--out", "data").returncode == 0
+    limit = 200_000  # less than the weights need
+    command = ["train", "data", "--init", str(run), "--out", "mine", "--steps", "1", "--batch-tokens", "256"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pointer", *command],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "pointer: Could not write mine/" in done.stderr.splitlines()[-1]
+    assert not list((tmp_path / "mine").glob(".*.partial")) and not (tmp_path / "mine" / "last").exists()
+
+
 def test_your_own_domain_from_the_command_line(pointer: Run, run: Path, tmp_path: Path) -> None:
     assert pointer("prepare", SAMPLE, "--out", "data").returncode == 0
     command = ["train", "data", "--init", run, "--out", "mine", "--minutes", "0.05", "--batch-tokens", "256"]
@@ -304,6 +322,7 @@ def test_your_own_domain_from_the_command_line(pointer: Run, run: Path, tmp_path
     outcome = json.loads(done.stdout)
     assert outcome["reason"] == "the budget is used up" and outcome["validation"]["loss"] > 0
     assert "of positions are real tokens" in done.stderr
+    assert re.search(r"step \d+ · loss [\d.]+ · [\d,]+ tokens/s · \d+% of the budget", done.stderr)  # no terminal here
     assert InsertionTransformer.from_pretrained(tmp_path / "mine").config.vocab_size == len(ENGLISH)
     written = pointer("generate", "--model", "mine", "harbour; rain").stdout.lower()
     assert "harbour" in written and "rain" in written

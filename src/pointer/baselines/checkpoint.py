@@ -1,7 +1,6 @@
 """The checkpoint folder of a trained system: weights, a config with its sizes, the vocabulary and the casing table."""
 
 import copy
-import gzip
 import json
 import platform
 from collections.abc import Callable
@@ -14,8 +13,9 @@ from safetensors.torch import load_model, save_model
 from torch import nn
 
 from pointer import __version__
-from pointer.checkpoint import checkpoint_folder, embedded_folder
+from pointer.checkpoint import casing_of, checkpoint_folder, embedded_folder
 from pointer.errors import CheckpointError
+from pointer.integrity import check_sizes
 from pointer.prepare.shards import CASING
 from pointer.storage import replaced
 from pointer.vocabulary import Vocabulary
@@ -44,8 +44,6 @@ def save_checkpoint(
         vocabulary.save(beside)
         for name, content in files.items():
             (beside / name).write_bytes(content)
-        for path in beside.iterdir():
-            path.chmod(0o644)
 
 
 def parameters(model: nn.Module) -> int:
@@ -87,13 +85,14 @@ def open_checkpoint(system: str, folder: str | Path, sizes: Callable[..., Any] =
             f"Train it: pointer train DATA --system {system} --out {folder}",
         )
     place = checkpoint_folder(folder)
+    check_sizes(place)
     try:
         config = json.loads((place / "config.json").read_text("utf-8"))
         found = config.get("system", "pointer")
         if found == system:
             made = sizes(**config["sizes"])
             _ = config["tokens_seen"], config["vocabulary"]
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         raise CheckpointError(
             f"Expected the config of a trained {system} in {place / 'config.json'}, found something else.",
             "Copy the folder again, or train it again.",
@@ -109,5 +108,4 @@ def open_checkpoint(system: str, folder: str | Path, sizes: Callable[..., Any] =
             "The folder mixes two checkpoints; copy it again.",
         )
     table = place / CASING
-    casing = json.loads(gzip.decompress(table.read_bytes())) if table.is_file() else {}
-    return Checkpoint(place, config, made, vocabulary, casing)
+    return Checkpoint(place, config, made, vocabulary, casing_of(table.read_bytes() if table.is_file() else None))

@@ -19,6 +19,7 @@ from pointer.cli.judge import app as judge
 from pointer.cli.prepare import explain, keywords, prepare, vocabulary
 from pointer.cli.serve import serve
 from pointer.cli.train import convert, info, train
+from pointer.cli.verify import verify
 from pointer.errors import PointerError, UsageError
 
 app = typer.Typer(
@@ -39,6 +40,7 @@ for command in (
     convert,
     export,
     fetch,
+    verify,
     generate,
     serve,
     evaluate,

@@ -60,15 +60,15 @@ def generate(
         _from_server(server, constraints or [], separator, model, options, show_stages, as_json)
         return
     _check(file, system, model, dtype, setting or [])
-    from pointer.decoding.bulk import Asked, ResultFile, generate_lines, read_lists, records
+    from pointer.decoding.bulk import ResultFile, generate_lines, read_lists, records
 
     asked = _asked(constraints or [], separator) if constraints else read_lists(str(file), separator)
     generator = _open(system, model, device, dtype, threads, backend, setting or [])
     results = ResultFile(out, generator, options) if out is not None else None
     report = Reporter()
     with bar() as progress:
-        rest = (one for one in asked if not isinstance(one, Asked) or results is None or one.line > results.done)
-        for done, written in enumerate(generate_lines(generator, rest, options, batch_size, report), 1):
+        before = results.done if results is not None else 0
+        for done, written in enumerate(generate_lines(generator, asked, options, batch_size, report, before), 1):
             best = written.found[0]
             if best.missing:
                 report.lost(written.asked.line, best.missing)

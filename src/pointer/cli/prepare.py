@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -119,18 +120,19 @@ def keywords(
 ) -> None:
     """Draw keywords from texts as the paper does for testing: YAKE's best words, in text order, one line a text."""
     from pointer.prepare.corpus import Corpus, Skipped
-    from pointer.prepare.keywords import keywords as draw
+    from pointer.prepare.keywords import keywords_of_many
 
-    if text != "-" and not _is_file(text):
-        found = draw(text, most, seed, language)
-        print(json.dumps(found, ensure_ascii=False) if as_json else separator.join(found))
-        return
     report = Reporter()
-    for line in Corpus((text,)):
-        if isinstance(line, Skipped):
-            report(line)
-            continue
-        found = draw(line.text, most, seed, language)
+
+    def lines() -> Iterator[str]:
+        for line in Corpus((text,)):
+            if isinstance(line, Skipped):
+                report(line)
+            else:
+                yield line.text
+
+    texts = lines() if text == "-" or _is_file(text) else iter([text])
+    for found in keywords_of_many(texts, most, seed, language):
         print(json.dumps(found, ensure_ascii=False) if as_json else separator.join(found))
     report.rest()
 

@@ -7,7 +7,11 @@ from typing import Annotated
 
 import typer
 
+from pointer.cli.options import with_options
+from pointer.serving.limits import LOOPBACK, RANGES, Limits, Settings
 
+
+@with_options("limits", Limits, RANGES, {})
 def serve(
     model: Annotated[
         list[str] | None,
@@ -25,21 +29,29 @@ def serve(
     allow_origin: Annotated[
         list[str] | None, typer.Option(help="A site whose pages may call the API from a browser; may be repeated.")
     ] = None,
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A name by which the server may be called, beside those of this machine; may be repeated, * is any."
+        ),
+    ] = None,
     threads: Annotated[
         int | None, typer.Option(min=1, help="CPU threads of a process; all cores are shared out.")
     ] = None,
+    *,
+    limits: Limits,
 ) -> None:
     """Answer over HTTP: a page for people, an API for programs, its description at /openapi.json. Ctrl-C ends it."""
     from pointer.serving.keys import read_keys
 
     keys = read_keys(api_key_file) if api_key_file else ()
-    from pointer.serving.limits import Settings
     from pointer.serving.server import Plan, embedded_models, served_names
     from pointer.serving.server import serve as run
 
     shared = threads or (max(1, (os.cpu_count() or 1) // workers) if workers > 1 else None)
     names = served_names(model or embedded_models())
-    plan = Plan(names, Settings(keys=keys, origins=tuple(allow_origin or ())), shared)
+    hosts = (*LOOPBACK, host, *(allowed_host or ()))
+    plan = Plan(names, Settings(limits, keys, tuple(allow_origin or ()), hosts), shared)
 
     def announce(address: str) -> None:
         print(f"pointer: serving {', '.join(names)} at {address}", file=sys.stderr, flush=True)

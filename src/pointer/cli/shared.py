@@ -1,6 +1,7 @@
 """What the commands share: options that mean the same everywhere, the bar and the reports."""
 
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,6 +34,10 @@ Setting = Annotated[
 ]
 
 
+BETWEEN_LINES = 30.0
+"""Seconds between two lines about work that takes long, where there is no bar."""
+
+
 class Reporter:
     """Tells about skipped lines and lost constraints: the first few of each kind, the others as a number."""
 
@@ -62,7 +67,7 @@ class Reporter:
 
 @contextmanager
 def bar() -> "Iterator[Progress]":
-    """A progress bar on stderr if that is a terminal, one task a phase."""
+    """A progress bar on stderr, one task a phase; where that is no terminal, a line now and then."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -70,8 +75,13 @@ def bar() -> "Iterator[Progress]":
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
         tasks: dict[str, Any] = {}
+        told = time.monotonic()
 
         def progress(phase: str, done: int, total: int | None) -> None:
+            nonlocal told
+            if not console.is_terminal and time.monotonic() - told >= BETWEEN_LINES:
+                told = time.monotonic()
+                print(f"pointer: {phase} {done:,}{f' of {total:,}' if total else ''}", file=sys.stderr, flush=True)
             if phase not in tasks:
                 tasks[phase] = bar.add_task(phase, total=total)
             bar.update(tasks[phase], completed=done, total=total)

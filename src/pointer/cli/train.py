@@ -161,7 +161,7 @@ def info(as_json: Json = False) -> None:
     if as_json:
         print(json.dumps(found, indent=2))
         return
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, soft_wrap=True, markup=False)
     for title, value in found.items():
         if isinstance(value, dict):
             console.print(f"{title}:")

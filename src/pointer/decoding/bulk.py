@@ -62,9 +62,16 @@ def generate_lines(
     options: Options,
     batch_size: int,
     report: Callable[[Skipped], None],
+    done: int = 0,
 ) -> Iterator[Written]:
-    """The texts of every usable line, in order; what cannot be used is reported and left out."""
-    waiting: list[Asked] = []
+    """The texts of every usable line after `done`, in order; what cannot be used is reported and left out.
+
+    Lines are decoded in the company that they have in a run from the start, so that both give the same bytes.
+    """
+
+    def tell(skipped: Skipped) -> None:
+        if skipped.line > done:
+            report(skipped)
 
     def decode(together: list[Asked]) -> list[Written]:
         start = time.perf_counter()
@@ -72,26 +79,35 @@ def generate_lines(
         seconds = (time.perf_counter() - start) / max(1, len(together))
         return [Written(one, found, seconds) for one, found in zip(together, texts, strict=True)]
 
-    def finish() -> Iterator[Written]:
+    def decode_what_fits(together: list[Asked]) -> Iterator[Written]:
         try:
-            yield from decode(waiting)
+            yield from decode(together)
         except ConstraintError:
             # Some list does not fit the model: find out which, and keep the others.
-            for one in waiting:
+            for one in together:
                 try:
                     yield from decode([one])
                 except ConstraintError as error:
-                    report(Skipped("input", one.line, str(error).rstrip(".")))
-        waiting.clear()
+                    tell(Skipped("input", one.line, str(error).rstrip(".")))
 
+    for together in _groups(asked, BATCHES * batch_size, tell):
+        if together[-1].line > done:
+            yield from (written for written in decode_what_fits(together) if written.asked.line > done)
+
+
+def _groups(asked: Iterator[Asked | Skipped], size: int, tell: Callable[[Skipped], None]) -> Iterator[list[Asked]]:
+    """So many usable lines at a time; `tell` gets the others."""
+    waiting: list[Asked] = []
     for one in asked:
         if isinstance(one, Skipped):
-            report(one)
+            tell(one)
             continue
         waiting.append(one)
-        if len(waiting) == BATCHES * batch_size:
-            yield from finish()
-    yield from finish()
+        if len(waiting) == size:
+            yield waiting
+            waiting = []
+    if waiting:
+        yield waiting
 
 
 def _made_by(generator: Generator, options: Options) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from pointer.vocabulary import Vocabulary
 
 INSERTED = -1
 """Owner of a token that the model inserted; constraints own theirs by their number."""
+_WANTED = 'a list of words and phrases, or one string with ";" between them'
 FRAME = -2
 """Owner of `[CLS]` and `[SEP]`."""
 
@@ -22,10 +23,18 @@ def parse(constraints: str | Sequence[str], separator: str = ";") -> tuple[str, 
     >>> parse("new york; prime minister")
     ('new york', 'prime minister')
     """
+    if not isinstance(constraints, str | Sequence) or isinstance(constraints, bytes):
+        raise ConstraintError(f"Expected {_WANTED}, found {constraints!r:.100}.", "Give a list of strings.")
     parts = constraints.split(separator) if isinstance(constraints, str) else list(constraints)
     found = []
     for number, part in enumerate(parts, 1):
-        if not isinstance(part, str) or not normalise(part):
+        if not isinstance(part, str):
+            several = isinstance(part, Sequence)
+            raise ConstraintError(
+                f"Expected {_WANTED}, found {part!r:.100} as constraint {number}.",
+                "For several lists at once use generate_many." if several else "Give a list of strings.",
+            )
+        if not normalise(part):
             raise ConstraintError(
                 f"constraint {number} ({part!r}) is empty. Expected a word or a phrase.",
                 f'Remove it, or give a list where a phrase contains the separator "{separator}".',

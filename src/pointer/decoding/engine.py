@@ -19,7 +19,7 @@ from pointer.decoding.constraints import FRAME, INSERTED, Tokens, first_stage
 from pointer.decoding.options import Options
 from pointer.decoding.rules import Rules
 from pointer.decoding.scores import Scores
-from pointer.decoding.search import Filling, Text, fill
+from pointer.decoding.search import Filling, Steps, Text, at_once, fill
 from pointer.english import SENTENCE_ENDS
 from pointer.errors import ConstraintError
 from pointer.runtime import Predict
@@ -81,6 +81,11 @@ class Loop(ABC, Generic[Grown]):
         Texts know nothing of each other, so from one step to the next some may be left out and others added.
         """
 
+    def steps(self, pools: Sequence[list[Grown]]) -> Steps[list[list[Grown]]]:
+        """`advance`, with pauses in which others can have the model."""
+        yield
+        return self.advance(pools)
+
     def run(self, growths: Sequence[Grown]) -> Iterator[list[list[Grown]]]:
         """After every step, the candidates of every text, best first; ends when all have stopped."""
         pools = [[growth] for growth in growths]
@@ -124,9 +129,13 @@ class Engine(Loop[Growth]):
 
     def advance(self, pools: Sequence[list[Growth]]) -> list[list[Growth]]:
         """The candidates of every text one stage later."""
+        return at_once(self.steps(pools))
+
+    def steps(self, pools: Sequence[list[Growth]]) -> Steps[list[list[Growth]]]:
+        """The same with a pause before every forward pass: a stage of a wide beam has hundreds."""
         live = [(i, growth) for i, pool in enumerate(pools) for growth in pool if not growth.stopped]
         texts = [growth.text for _, growth in live]
-        fillings = fill(self.predict, texts, self.scores, self.rules, self.options, self.name)
+        fillings = yield from fill(self.predict, texts, self.scores, self.rules, self.options, self.name)
         grown: list[list[Growth]] = [[g for g in pool if g.stopped] for pool in pools]
         for (i, growth), ways in zip(live, fillings, strict=True):
             grown[i] += [self._after(growth, way) for way in ways[: self._kept]]

@@ -5,17 +5,22 @@ from collections import abc
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from pointer.checkpoint import ONNX, checkpoint_folder, is_causal
 from pointer.decoding.constraints import parse
 from pointer.decoding.options import BACKENDS, DTYPES, Options
 from pointer.errors import UsageError, missing_extra
+from pointer.fields import sentences
+from pointer.integrity import check_sizes
+from pointer.runtime import check_threads
 from pointer.stage import Stage
 
 Constraints = str | Sequence[str]
 LENGTH_TRIES = 7
 """Texts that are decoded to find the `[NOI]` offset for a wanted length."""
+SCORED_TOGETHER = 8
+"""Drafts that a language model scores before others may have the machine."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +36,8 @@ class Generation:
     stages: tuple[Stage, ...]
     """X^0, X^1, ... ; ends with the repeated X^K if it converged."""
     score: float
-    """The model's log-likelihood of all decisions by which the text grew, per gap of the text."""
+    """The model's log-likelihood of all decisions by which the text grew, per gap of the text; to four digits, as the
+    last ones of a sum depend on what else is computed with it."""
     stopped: str
     """`converged`, `max_stages` or `max_length`."""
     constraints: tuple[str, ...] = ()
@@ -55,7 +61,8 @@ class Wanted(NamedTuple):
 Plan: TypeAlias = abc.Generator[Wanted, list[list[Any]], list[Generation]]
 """How the texts of one list come about: asks for growths, is sent their finished candidates, returns the texts.
 
-Whoever follows plans decides which share a batch: `generate_many` has all at hand, a server gets them one by one.
+Whoever follows plans decides which share a batch: `generate_many` has all at hand, a server gets them one by one. A
+plan that asks for no growths only pauses, so that others can go first.
 """
 
 
@@ -69,6 +76,16 @@ class Generator(Protocol):
         self, lists: Sequence[Constraints], batch_size: int = 64, **options: Any
     ) -> list[list[Generation]]:
         """For every list of constraints its texts, best first."""
+
+
+Method = TypeVar("Method", bound=abc.Callable[..., Any])
+
+
+def with_options_listed(method: Method) -> Method:
+    """Append what every option means to the docstring of a method that takes them."""
+    listed = "".join(f"\n    {name}: {sentence}" for name, sentence in sentences(Options).items())
+    method.__doc__ = f"{method.__doc__}\n\nOptions:{listed}\n"
+    return method
 
 
 class Pointer(ABC):
@@ -112,12 +129,28 @@ class Pointer(ABC):
     def likelihood(self, texts: list[str]) -> list[float]:
         """The log-probability of texts by a language model; nothing where none is installed."""
 
+    @abstractmethod
+    def cost(self, options: Options) -> int:
+        """What the texts of one list may cost at most: positions that go through the model, times its weights.
+
+        In millions of weights, as in 128 positions x 15 million = 1,920; a model without weights counts as one of a
+        million. It is known before any work is done, so it takes a text to grow to `max_length` and to the last stage.
+        """
+
     @property
     @abstractmethod
     def tokens(self) -> int:
         """How many tokens its vocabulary has."""
 
     # -- the same for all
+
+    def __repr__(self) -> str:
+        size = f"{self.parameters / 1e6:.1f} million weights, " if self.parameters else ""
+        return f"<{type(self).__name__} {self.name}: {size}{self.tokens:,} tokens>"
+
+    def __call__(self, constraints: Constraints, **options: Any) -> Generation:
+        """`generate`."""
+        return self.generate(constraints, **options)
 
     @staticmethod
     def from_pretrained(
@@ -130,12 +163,16 @@ class Pointer(ABC):
         """Open a model by embedded name, folder or Hub id.
 
         `backend` is `onnx` (CPU) or `torch`; left out, the fastest that can run the checkpoint here. `device` (`cuda`)
-        and `dtype` (float32, bfloat16 or float16) are for torch.
+        and `dtype` (float32, bfloat16 or float16) are for torch. `threads` is how many CPU threads are used. The model
+        can be used by several threads at once, and after a fork, where it works with one thread.
         """
         for option, given, choices in (("dtype", dtype, DTYPES), ("backend", backend or "onnx", BACKENDS)):
             if given not in choices:
                 raise UsageError(f'{option}: expected {", ".join(choices)}, found "{given}".', "Choose one of these.")
+        if threads is not None:
+            check_threads(threads)
         folder = checkpoint_folder(name)
+        check_sizes(folder)
         is_plain = device in (None, "cpu") and dtype == "float32"
         if backend == "onnx" and not is_plain:
             raise UsageError(
@@ -145,15 +182,20 @@ class Pointer(ABC):
             return _with_onnx(folder, str(name), threads)
         return _with_torch(folder, str(name), device, dtype, threads)
 
+    @with_options_listed
     def generate(self, constraints: Constraints, **options: Any) -> Generation:
         """The best text for some constraints: a list, or one string with `;` between them."""
         return self.generate_many([constraints], **options)[0][0]
 
+    @with_options_listed
     def generate_many(
         self, lists: Sequence[Constraints], batch_size: int = 64, **options: Any
     ) -> list[list[Generation]]:
         """For every list of constraints its `n` texts, best first; the order of the lists is kept."""
         chosen = Options.of(options)
+        if isinstance(lists, str) or not isinstance(lists, Sequence):
+            found = f"{lists!r:.100}"
+            raise UsageError(f"lists: expected a list of constraint lists, found {found}.", "For one use generate.")
         parsed = [parse(constraints) for constraints in lists]
         if batch_size < 1:
             raise UsageError(f"batch_size: expected at least 1, found {batch_size}.", "Change batch_size.")
@@ -162,6 +204,7 @@ class Pointer(ABC):
             results += self._generate(parsed[start : start + batch_size], chosen)
         return results
 
+    @with_options_listed
     def stream(self, constraints: Constraints, **options: Any) -> Iterator[Generation]:
         """The text after every stage, X^0 first; the last one is finished (`stopped` says why)."""
         chosen = Options.of(options)
@@ -230,7 +273,11 @@ class Pointer(ABC):
         """
         drafts = yield from self._drafts(constraints, options)
         found = list({draft.text: draft for draft in drafts}.values())
-        scores = self.likelihood([draft.text for draft in found]) or [draft.score for draft in found]
+        scores: list[float] = []
+        for start in range(0, len(found), SCORED_TOGETHER):
+            scores += self.likelihood([draft.text for draft in found[start : start + SCORED_TOGETHER]])
+            yield Wanted(self.engine(options), [])
+        scores = scores or [draft.score for draft in found]
         ranked = sorted(zip(scores, found, strict=True), key=lambda one: -one[0])
         return [draft for _, draft in ranked[: options.n]]
 
@@ -302,6 +349,16 @@ def _with_torch(folder: Path, name: str, device: str | None, dtype: str, threads
     model.to(device=place, dtype=getattr(torch, dtype))  # type: ignore[call-arg]
     model.eval()  # type: ignore[no-untyped-call]
     return ParallelPointer.of(model, name)
+
+
+def rounded(score: float) -> float:
+    """A score as it is given."""
+    return round(score, 4)
+
+
+def tries(options: Options) -> int:
+    """How many texts of one list are decoded for a wanted length."""
+    return 1 if options.length is None else LENGTH_TRIES
 
 
 def _words(generation: Generation) -> int:

@@ -1,7 +1,5 @@
 """`ParallelPointer`: a `Pointer` whose model, an insertion transformer, fills all gaps of a text at once."""
 
-import gzip
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -10,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pointer.checkpoint import CARD, CURVE, ONNX, TABLES, insertion_config, read_files
+from pointer.checkpoint import CARD, CURVE, ONNX, TABLES, casing_of, insertion_config, read_files, words_of
 from pointer.decoding import picks
 from pointer.decoding.constraints import FRAME, INSERTED, Tokens, first_stage
 from pointer.decoding.engine import Engine, Growth
-from pointer.decoding.generator import Generation, Plan, Pointer
+from pointer.decoding.generator import Generation, Plan, Pointer, rounded, tries
 from pointer.decoding.options import Options
 from pointer.decoding.presets import PRESETS, Preset
 from pointer.decoding.rules import Rules
@@ -91,11 +89,11 @@ class ParallelPointer(Pointer):
         cls, predict: Predict, vocabulary: Vocabulary, config: dict[str, Any], files: Mapping[str, bytes], **given: Any
     ) -> "ParallelPointer":
         """A generator with what its checkpoint says of it."""
-        section, table = config["pointer"], files.get("casing.json.gz")
+        section = config["pointer"]
         return cls(
             predict,
             vocabulary,
-            casing=json.loads(gzip.decompress(table)) if table else None,
+            casing=casing_of(files.get("casing.json.gz")),
             end=section["end"],
             longest=config["max_position_embeddings"],
             noi_offset=section.get("noi_offset", 0.0),
@@ -103,6 +101,19 @@ class ParallelPointer(Pointer):
             files=files,
             **given,
         )
+
+    def cost(self, options: Options) -> int:
+        """What the texts of one list may cost at most."""
+        longest = min(self.longest, options.max_length)
+        # One by one, a stage has as many rounds as the text has gaps.
+        passes = options.max_stages * (self._rounds(options) or longest) * tries(options)
+        if options.preset == "released":
+            from pointer.decoding.released import LENGTH, ROUNDS
+
+            longest, passes = min(LENGTH, self.longest), ROUNDS
+        texts = options.width if options.decoding == "beam" else max(options.n, options.best_of)
+        scored = picks.WEIGHTS * options.best_of * longest if options.best_of > 1 else 0
+        return texts * longest * passes * max(1, self.parameters // 10**6) + scored
 
     @property
     def tokens(self) -> int:
@@ -156,13 +167,14 @@ class ParallelPointer(Pointer):
         """The words of the training texts, where the checkpoint tells them."""
         if (table := self.files.get(TABLES[1])) is None:
             return None
-        return frozenset(json.loads(gzip.decompress(table))["counts"])
+        return words_of(table)
 
     def written(self, growth: Growth) -> Generation:
         """A text as it stands now, finished or not."""
         text, spans = write(growth.units(self.vocabulary), self.casing)
         tokens = tuple(token.text for token in growth.stages[-1])
-        return Generation(text, tokens, tuple(spans), growth.stages, growth.score, growth.stopped, growth.constraints)
+        score = rounded(growth.score)
+        return Generation(text, tokens, tuple(spans), growth.stages, score, growth.stopped, growth.constraints)
 
     def drafts(self, generation: Generation) -> list[str]:
         """The text after every stage of a generation, X^0 first."""

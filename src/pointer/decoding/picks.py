@@ -5,6 +5,9 @@ from functools import cache
 
 from pointer.base import has_base
 
+WEIGHTS = 135
+"""Millions of weights of the base language model."""
+
 
 def likelihood(texts: Sequence[str]) -> list[float]:
     """The log-probability of each text by the base language model; nothing where it is not installed."""

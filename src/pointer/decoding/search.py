@@ -9,10 +9,11 @@ trained on stages begun decodes greedily in two rounds too.
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,10 @@ from pointer.decoding.rules import Insertion, Rules
 from pointer.decoding.scores import Gaps, Scores
 from pointer.runtime import Floats, Ints, Predict, best, logsumexp
 from pointer.vocabulary import Vocabulary
+
+Result = TypeVar("Result")
+Steps = Generator[None, None, Result]
+"""Work that pauses now and then, before every forward pass and between gaps, so that others can have the model."""
 
 BATCH_TOKENS = 512
 """Positions of one forward pass. More gain nothing on a CPU, and the logits of more would not stay in its caches."""
@@ -57,9 +62,19 @@ class Filling:
     """The same by the model's own probabilities."""
 
 
+def at_once(steps: Steps[Result]) -> Result:
+    """The result of work that may pause, without a pause."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+
+
 def fill(
     predict: Predict, texts: Sequence[Text], scores: Scores, rules: Rules, options: Options, name: str
-) -> list[list[Filling]]:
+) -> Steps[list[list[Filling]]]:
     """The best fillings of the open gaps of every text, best first: one for greedy and sampling, `width` for a beam."""
     search = _Search(predict, scores, rules, options, name)
     locks = Locks(options.lock_start, options.lock_end)
@@ -69,12 +84,14 @@ def fill(
     rounds = max(map(len, left), default=0) if one_by_one else options.rounds or 1
     for turn in range(rounds):
         for group in grouped([(len(text.tokens), len(beam)) for text, beam in zip(texts, beams, strict=True)], left):
+            yield
             gaps = {i: left[i][: 1 if one_by_one else None] for i in group}
             answers = search.ask([_Partial(texts[i], beam, gaps[i]) for i in group for beam in beams[i]])
             for i in group:
                 mine = [next(answers) for _ in beams[i]]
                 now = mine[0].due(rounds - turn, scores.vocabulary.noi)
-                beams[i] = search.extended(texts[i].tokens, beams[i], {gap: gaps[i][gap] for gap in now}, mine)
+                chosen = {gap: gaps[i][gap] for gap in now}
+                beams[i] = yield from search.extended(texts[i].tokens, beams[i], chosen, mine)
                 decided = {gaps[i][gap] for gap in now}
                 room = options.max_length - len(texts[i].tokens) - max(len(beam.tokens) for beam in beams[i])
                 left[i] = [gap for gap in left[i] if gap not in decided] if room > 0 else []  # nothing more would fit
@@ -174,7 +191,7 @@ class _Search:
 
     def extended(
         self, tokens: Tokens, beams: list[Filling], gaps: dict[int, int], answers: list[_Candidates]
-    ) -> list[Filling]:
+    ) -> Steps[list[Filling]]:
         """The best `width` ways to go on with any of the beams, as far as the rules allow them.
 
         `gaps` are the positions of those to decide, by their numbers.
@@ -185,6 +202,7 @@ class _Search:
             # The surest gap chooses first. Each choice keeps to the rules given those before it, so that all of them
             # together do, and a gap that has nothing left to choose stays as it is.
             for number in sorted(gaps, key=lambda number: -candidates.best[number][1]):
+                yield
                 ways = self.filled(tokens, ways, gaps[number], number, candidates)
             pool += ways
         return sorted(pool, key=lambda way: -way.total)[: self.width]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pointer.checkpoint import CARD, CURVE, causal_config, read_files
 from pointer.decoding.causal import GUIDANCE, CausalEngine, Draft, Rules
-from pointer.decoding.generator import Generation, Plan, Pointer, Wanted
+from pointer.decoding.generator import Generation, Plan, Pointer, Wanted, rounded, tries
 from pointer.decoding.options import Options
 from pointer.decoding.presets import Guidance
 from pointer.errors import UsageError
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 COOLER = 0.6
 """Drafts to pick from are drawn at so much of the temperature: of eight wild ones hardly any makes sense."""
+TASK = 64
+"""About how many tokens the task has that the model reads before it writes."""
 UNKNOWN = ("rounds", "presence_penalty", "max_stages")
 """Options that mean something for parallel models only."""
 
@@ -92,6 +94,13 @@ class Writer(Pointer):
             parameters=sum(weights.numel() for weights in inserter.model.parameters()),
         )
 
+    def cost(self, options: Options) -> int:
+        """What the texts of one list may cost at most; every token is read once, and once more to pick among drafts."""
+        texts = options.width if options.decoding == "beam" else max(options.n, options.best_of)
+        texts *= 2 if options.best_of > 1 else 1
+        positions = texts * min(self.longest, options.max_length + TASK) * tries(options)
+        return positions * max(1, self.parameters // 10**6)
+
     @property
     def tokens(self) -> int:
         """How many tokens its vocabulary has."""
@@ -162,7 +171,7 @@ class Writer(Pointer):
         text, spans = draft.text()
         stages = draft.stages()
         tokens = tuple(token.text for token in stages[-1])
-        return Generation(text, tokens, tuple(spans), stages, draft.score, draft.stopped, draft.constraints)
+        return Generation(text, tokens, tuple(spans), stages, rounded(draft.score), draft.stopped, draft.constraints)
 
     def drafts(self, generation: Generation) -> list[str]:
         """The text after every stage of a generation, X^0 first."""

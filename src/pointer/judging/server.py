@@ -28,7 +28,7 @@ try:
     from pydantic import BaseModel, ConfigDict, Field
     from starlette.exceptions import HTTPException
 
-    from pointer.web import Refusal, Shield, address_of, listen, refusal_of
+    from pointer.web import Connection, Refusal, Shield, address_of, listen, refusal_of
 except ImportError as missing:
     raise missing_extra("Serving a study", "fastapi or uvicorn", "eval") from missing
 
@@ -147,7 +147,12 @@ def serve(folder: Path, host: str, port: int, url: str | None, announce: Callabl
             base = (url or address_of(host, listening)).rstrip("/")
             announce([f"{base}/#token={token}" for token in tokens])
             config = uvicorn.Config(
-                create_app(study, tokens, answers), log_level="warning", access_log=False, server_header=False
+                create_app(study, tokens, answers),
+                http=Connection,
+                ws="none",
+                log_level="warning",
+                access_log=False,
+                server_header=False,
             )
             uvicorn.Server(config).run(sockets=[listening])
     except KeyboardInterrupt:  # how one stops it

@@ -58,13 +58,14 @@ def explain(text: str, source: str | Path = EMBEDDED, settings: RowSettings | No
     """
     folder = embedded_folder(str(source)) or Path(source)
     vocabulary = Vocabulary.open(folder)
-    make_rows = RowMaker(vocabulary, Frequencies.open(folder / FREQUENCIES), settings or RowSettings())
     normal = normalise(text)
-    [row], [encoding], [scores] = make_rows.scored_rows([normal])
-    if not 0 < len(row.ids) <= LONGEST_TEXT - 2:
+    tokens_of_it = len(vocabulary.encode([normal])[0].ids)
+    if not 0 < tokens_of_it <= LONGEST_TEXT - 2:  # before anything that takes time is done with it
         raise UsageError(
-            f"text: expected 1 to {LONGEST_TEXT - 2} tokens, found {len(row.ids)}.", "Explain a sentence or a passage."
+            f"text: expected 1 to {LONGEST_TEXT - 2} tokens, found {tokens_of_it}.", "Explain a sentence or a passage."
         )
+    make_rows = RowMaker(vocabulary, Frequencies.open(folder / FREQUENCIES), settings or RowSettings())
+    [row], [encoding], [scores] = make_rows.scored_rows([normal])
 
     def tokens() -> Iterator[ExplainedToken]:
         for i, (piece, word) in enumerate(zip(row.ids.tolist(), encoding.word_of.tolist(), strict=True)):

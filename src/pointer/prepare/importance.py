@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pointer.errors import DataError
+from pointer.integrity import unpacked
 from pointer.prepare.tagging import spacy_tagger, tag
 from pointer.prepare.yake import Yake
 
@@ -52,14 +53,17 @@ class Frequencies:
     def open(cls, path: Path) -> "Frequencies":
         """Read what `to_bytes` wrote."""
         try:
-            table = json.loads(gzip.decompress(path.read_bytes()))
-            return cls(table["texts"], table["counts"])
+            table = unpacked(path.read_bytes())
+            texts, counts = table["texts"], table["counts"]
+            if type(texts) is not int or not all(type(count) is int for count in counts.values()):
+                raise ValueError("other types")
+            return cls(texts, counts)
         except FileNotFoundError as error:
             raise DataError(
                 f"Expected document frequencies at {path}, found no such file.",
                 "Name a folder that `pointer prepare` wrote, or a checkpoint.",
             ) from error
-        except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, AttributeError) as error:
             raise DataError(
                 f"Expected document frequencies at {path}, found something else.",
                 "Name a folder that `pointer prepare` wrote, or a checkpoint.",

@@ -3,11 +3,14 @@
 A parallel model is a function of gaps (`Predict`), a causal one a function of prefixes (`NextToken`).
 """
 
+import os
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from pointer.errors import UsageError
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 Ints: TypeAlias = npt.NDArray[np.int64]
@@ -20,6 +23,35 @@ NextToken: TypeAlias = Callable[[Sequence[Prefix]], Floats]
 
 LARGEST_LOGIT = 1e4
 """No trained model comes near it; it keeps an infinite logit from turning the others into NaN."""
+
+
+_is_forked = False
+"""Is this a child of a process that could run models?"""
+
+
+def _note_fork() -> None:
+    global _is_forked
+    _is_forked = True
+
+
+if hasattr(os, "register_at_fork"):  # there is none on Windows
+    os.register_at_fork(after_in_child=_note_fork)
+
+
+def check_threads(threads: int) -> None:
+    """Refuse a number of threads that cannot be. A fork does not take threads along: who waits for them, hangs."""
+    if threads < 1:
+        raise UsageError(f"threads: expected at least 1, found {threads}.", "Leave it out for all cores.")
+    if threads > 1 and _is_forked:
+        raise UsageError(
+            f"threads: expected 1 in a process that was forked, found {threads}.",
+            "Start it with spawn (multiprocessing.get_context) for more.",
+        )
+
+
+def usable_threads() -> int:
+    """All cores; one in a process that was forked."""
+    return 1 if _is_forked else os.cpu_count() or 1
 
 
 def log_softmax(scores: Floats) -> Floats:

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from pointer.errors import CheckpointError, missing_extra
-from pointer.runtime import Floats, Ints, Predict
+from pointer.errors import CheckpointError, UsageError, missing_extra
+from pointer.runtime import Floats, Ints, Predict, usable_threads
 
 WORK = 128
 """Positions of a forward pass for which another thread is worth its while."""
@@ -23,7 +23,7 @@ class Session:
 
     def __init__(self, path: Path, threads: int | None = None, several: bool = False) -> None:
         runtime = _onnxruntime()
-        self.threads = threads or os.cpu_count() or 1
+        self.threads = threads or usable_threads()
         options = runtime.SessionOptions()
         options.inter_op_num_threads = 1
         options.intra_op_num_threads = self.threads if several else 1
@@ -31,17 +31,30 @@ class Session:
         options.add_session_config_entry("session.x64quantprecision", "1")
         options.log_severity_level = 3
         try:
-            self.run: Any = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"]).run
+            self._session: Any = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         except Exception as error:  # the runtime has a type for every way to fail
             raise CheckpointError(
                 f"Expected a model for onnxruntime in {path}, found something else ({type(error).__name__}).",
                 "Copy or download it again, or make it again with: pointer export",
             ) from error
 
+        self._process = os.getpid() if options.intra_op_num_threads > 1 else None
+        """The only process whose passes can use the threads of the graph."""
+
+    def run(self, *given: Any) -> Any:
+        """One pass."""
+        if self._process not in (None, os.getpid()):
+            raise UsageError(
+                "threads: expected a model that was opened in this process, or with threads=1, found one from before a "
+                "fork.",
+                "Open it after the fork, or with threads=1, or start processes with spawn.",
+            )
+        return self._session.run(*given)
+
     @property
     def parameters(self) -> int:
         """How many weights the model has."""
-        about = self.run.__self__.get_modelmeta().custom_metadata_map
+        about = self._session.get_modelmeta().custom_metadata_map
         return int(about.get(PARAMETERS, 0))
 
 
@@ -76,6 +89,10 @@ def _pairs(ends: list[int]) -> list[tuple[int, int]]:
 @cache
 def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, "pointer-onnx")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # its threads stay behind
 
 
 def _onnxruntime() -> Any:

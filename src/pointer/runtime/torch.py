@@ -1,5 +1,6 @@
 """Models that PyTorch runs: an insertion transformer as a function of gaps, a causal model as one of prefixes."""
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -23,6 +24,11 @@ def predictor(model: Any) -> Predict:
         return logits  # G V
 
     return predict
+
+
+if hasattr(os, "register_at_fork"):
+    # The threads of PyTorch stay behind, and whoever waits for them waits for ever.
+    os.register_at_fork(after_in_child=lambda: torch.set_num_threads(1))
 
 
 class _Layer(DynamicLayer):  # type: ignore[no-untyped-call]

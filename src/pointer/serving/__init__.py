@@ -2,6 +2,7 @@
 
 keys.py       the keys that open the API
 limits.py     what one request may ask for, and how a server is set up
+quota.py      what each key may still spend
 batching.py   many callers, one model: their texts grow together, stage by stage, in one thread
 service.py    the models that are served, and whether they are ready
 schemas.py    what requests and answers look like

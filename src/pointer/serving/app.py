@@ -26,7 +26,7 @@ from pointer.decoding.constraints import parse
 from pointer.decoding.generator import Generation
 from pointer.serving.batching import Ticket
 from pointer.serving.failures import answer_error, refusal_of, too_slow
-from pointer.serving.guard import BATCH, BEARER, Cors, Guard, guarded_route
+from pointer.serving.guard import BATCH, BEARER, KEY, NUMBER, Cors, Guard, guarded_route
 from pointer.serving.limits import Limits, Settings
 from pointer.serving.schemas import (
     ERRORS,
@@ -41,7 +41,7 @@ from pointer.serving.schemas import (
     option_schemas,
 )
 from pointer.serving.service import Asked, Served, Service
-from pointer.web import Shield, gone
+from pointer.web import Hosts, Shield, gone
 
 PAGE = Path(__file__).parent / "page"
 KEEP_ALIVE = 10.0
@@ -68,9 +68,16 @@ def create_app(models: Mapping[str, Served], settings: Settings | None = None) -
         service.stop()
         await asyncio.to_thread(service.join)
 
-    # Without FastAPI's pages of documentation, which would load their scripts from another host.
     app = FastAPI(
-        title="POINTER", version=__version__, description=ABOUT, lifespan=lifespan, docs_url=None, redoc_url=None
+        title="POINTER",
+        version=__version__,
+        description=ABOUT,
+        lifespan=lifespan,
+        # FastAPI's pages of documentation would load their scripts from another host.
+        docs_url=None,
+        redoc_url=None,
+        # An address with a slash too many is none; to redirect it would lead wherever the `Host` header says.
+        redirect_slashes=False,
     )
     app.state.service = service
     app.include_router(_api(service, settings))
@@ -80,6 +87,7 @@ def create_app(models: Mapping[str, Served], settings: Settings | None = None) -
     _describe_options(app, settings.limits)
     app.add_exception_handler(HTTPException, answer_error)
     app.add_exception_handler(RequestValidationError, answer_error)
+    app.add_middleware(Hosts, hosts=settings.hosts)
     app.add_middleware(Guard, metrics=service.metrics)
     app.add_middleware(Shield, body_bytes=settings.limits.body_bytes, seconds=settings.limits.seconds)
     if settings.origins:
@@ -87,8 +95,8 @@ def create_app(models: Mapping[str, Served], settings: Settings | None = None) -
             Cors,
             allow_origins=settings.origins,
             allow_methods=["GET", "POST"],
-            allow_headers=["Authorization", "Content-Type"],
-            expose_headers=["Retry-After"],
+            allow_headers=["Authorization", "Content-Type", NUMBER],
+            expose_headers=["Retry-After", NUMBER],
         )
     return app
 
@@ -131,7 +139,7 @@ def _api(service: Service, settings: Settings) -> APIRouter:
         Every constraint is in the text, in order and as often as asked. `results` has one entry for each list: its
         texts, best first.
         """
-        asked = _asked(service, body)
+        asked = _asked(service, body, request)
         results = await _settled(request, service.generate(asked), limits)
         return await asyncio.to_thread(lambda: JSONResponse(_answer(asked, results)))
 
@@ -155,7 +163,7 @@ def _api(service: Service, settings: Settings) -> APIRouter:
         shape of all errors. Where several texts are asked for, or a length, or the preset `released`, the stages of the
         best text are sent when it is finished.
         """
-        asked = _asked(service, body)
+        asked = _asked(service, body, request)
         if len(asked.lists) != 1:
             raise UsageError(
                 f"constraints: expected one list to stream, found {len(asked.lists)}.", "Use /v1/generate for several."
@@ -212,7 +220,7 @@ def _operation(service: Service, settings: Settings) -> APIRouter:
 # Requests
 
 
-def _asked(service: Service, body: GenerateRequest) -> Asked:
+def _asked(service: Service, body: GenerateRequest, request: Request) -> Asked:
     """What a body asks for, within the limits."""
     model = service.choose(body.model)
     given = body.lists
@@ -226,7 +234,7 @@ def _asked(service: Service, body: GenerateRequest) -> Asked:
     service.limits.check_constraints(lists)
     service.limits.check_options(body.options)
     banned = tuple(word.lower() for word in body.options.banned)
-    return Asked(model, lists, replace(body.options, banned=banned))
+    return Asked(model, lists, replace(body.options, banned=banned), request.scope.get(KEY, ""))
 
 
 async def _settled(request: Request, ticket: Ticket, limits: Limits) -> list[Any]:

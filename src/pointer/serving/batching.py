@@ -1,14 +1,18 @@
 """Many callers, one model: their texts grow together, stage by stage, in one thread.
 
 A request brings one plan (`Pointer.plan`) for each of its constraint lists. Requests whose options differ in nothing
-but the seed share a *lane*. The lanes take turns. In its turn a lane drops what nobody waits for any more, takes in
-newcomers while there is room, and grows by one stage. So a text can join others at any stage boundary and leave them at
-any other, one kind of request cannot starve another, and what a caller gets is what the library would have given:
-the engine promises that a text does not depend on its company.
+but the seed, and which cost about the same, share a *lane*. Before a stage a lane drops what nobody waits for any more
+and takes in newcomers while there is room, so a text can join others at any stage boundary and leave them at any other.
+What a caller gets is what the library would have given: the engine promises that a text does not depend on its company.
+
+The lanes share the model by weighted fair queueing. A stage pauses before every forward pass, and whoever has had the
+least of the model goes on. Time counts more for what costs more (`share`), so the cheap hardly notice the expensive,
+and yet nobody waits for ever.
 """
 
 import gc
 import logging
+import math
 import threading
 import time
 from collections import deque
@@ -18,15 +22,18 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from pointer.decoding.engine import has_stopped
+from pointer.decoding.engine import Loop, has_stopped
 from pointer.decoding.generator import Pointer, Wanted
 from pointer.decoding.options import Options
+from pointer.decoding.search import Steps
 from pointer.errors import PointerError
 from pointer.serving.limits import Limits
 
 AnyPlan = Generator[Wanted, list[list[Any]], Any]
 Watch = Callable[[Any], None]
 """Called after every stage with the best candidate so far, X^0 first; in the thread of the model."""
+ALIKE = 4
+"""Costs count as about the same within this factor."""
 BETWEEN_TRIALS = 1.0
 """Seconds after which a model that fails is tried again."""
 _OPENING = threading.Lock()
@@ -83,7 +90,7 @@ class _Work:
     """A plan that is being followed, and the texts it wants now."""
 
     def __init__(
-        self, lane: Hashable, plan: AnyPlan, ticket: Ticket, place: int, weight: int, watch: Watch | None
+        self, lane: tuple[Hashable, int], plan: AnyPlan, ticket: Ticket, place: int, weight: int, watch: Watch | None
     ) -> None:
         self.lane, self.plan, self.ticket, self.place, self.weight = lane, plan, ticket, place, weight
         self.watch = watch
@@ -97,6 +104,9 @@ class _Work:
             while pools is None or self._have_stopped(pools):
                 wanted = self.plan.send(pools)  # type: ignore[arg-type]  # the first thing a generator is sent is None
                 self.engine, pools = wanted.engine, [[growth] for growth in wanted.growths]
+                if not pools:  # a pause: it goes on at its next turn
+                    self.pools = pools
+                    break
         except StopIteration as end:
             self.engine = None
             self.ticket.answer(self.place, end.value)
@@ -105,17 +115,48 @@ class _Work:
 
     def _have_stopped(self, pools: list[list[Any]]) -> bool:
         self.pools = pools
-        if self.watch:
+        if self.watch and pools:
             self.watch(pools[0][0])
         return all(map(has_stopped, pools))
+
+
+class _Stage:
+    """Texts that grow by one stage together, a step at a time."""
+
+    def __init__(self, engine: Loop[Any], batch: list[_Work], observer: Observer) -> None:
+        self.engine, self.batch, self.observer = engine, batch, observer
+        self._steps = self._grow()
+
+    def _grow(self) -> Steps[None]:
+        grown = yield from self.engine.steps([pool for work in self.batch for pool in work.pools])
+        if grown:
+            self.observer.batch(len(grown))
+        pools = iter(grown)
+        for work in self.batch:
+            yield
+            work.ticket.batch = max(work.ticket.batch, len(grown))
+            work.follow([next(pools) for _ in work.pools])
+
+    def step(self) -> bool:
+        """Go on to the next pause. Is there one?"""
+        try:
+            next(self._steps)
+        except StopIteration:
+            return False
+        return True
 
 
 class _Lane:
     """Work that can be done together."""
 
-    def __init__(self) -> None:
+    def __init__(self, share: float, used: float) -> None:
         self.waiting: deque[_Work] = deque()
         self.running: list[_Work] = []
+        self.stages: deque[_Stage] = deque()
+        """What grows now. There is more than one only after an error, which is looked for by growing one by one."""
+        self.share = share
+        self.used = used
+        """The time that it has had the model, as it counts."""
 
     def drop(self, observer: Observer) -> None:
         """Forget what has been answered, has failed, or is not waited for any more."""
@@ -134,28 +175,32 @@ class _Lane:
             work.follow()
             self.running.append(work)
 
-    def next_batch(self) -> tuple[Any, list[_Work]]:
+    def next_stage(self, observer: Observer) -> list[_Stage]:
         """Work for engines of one kind, the longest untouched first. Only plans for a length want different kinds."""
         wanting = [(work.engine, work) for work in self.running if work.engine and not work.ticket.future.done()]
         if not wanting:
-            return None, []
+            return []
         engine = wanting[0][0]
         batch = [work for mine, work in wanting if mine.kind == engine.kind]
         self.running = [work for _, work in wanting if work not in batch] + batch
-        return engine, batch
-
-
-class _Abandoned(Exception):
-    """Nobody waits for what is being computed."""
+        return [_Stage(engine, batch, observer)]
 
 
 class Batcher:
     """One model in a thread of its own, and the queue in front of it."""
 
-    def __init__(self, open_model: Callable[[], Pointer], limits: Limits, observer: Observer) -> None:
+    def __init__(
+        self,
+        open_model: Callable[[], Pointer],
+        limits: Limits,
+        observer: Observer,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         self.open_model = open_model
         self.limits = limits
         self.observer = observer
+        self.clock = clock
+        """By which lanes share the model."""
         self.pointer: Pointer | None = None
         """The model, once it has written its first text."""
         self.failure: BaseException | None = None
@@ -169,11 +214,8 @@ class Batcher:
         self._outstanding = 0
         self._closing = False
         self._lanes: dict[Hashable, _Lane] = {}
-        """In the order of their turns."""
-        self._latest: Hashable = None
-        """The lane that had its turn last."""
-        self._batch: list[_Work] = []
-        """What grows at this moment."""
+        self._now = 0.0
+        """How much of the model the lane had had that went on last: where newcomers begin."""
         self._thread = threading.Thread(target=self._run, name="pointer-model", daemon=True)
 
     def start(self) -> None:
@@ -182,15 +224,18 @@ class Batcher:
 
     def submit(
         self,
-        lane: Hashable,
+        kind: Hashable,
         plans: Sequence[AnyPlan],
         weight: int = 1,
+        cost: float = 1,
         watch: Watch | None = None,
     ) -> Ticket:
         """Take in a request, or refuse it at once: `Busy`, `Closed`.
 
-        `weight` says how many texts one plan has under way. What is submitted with one `lane` grows together.
+        `weight` says how many texts one plan has under way, `cost` what all plans together may cost. What is of one
+        `kind` and costs about the same grows together.
         """
+        lane = kind, int(math.log(max(cost, 1), ALIKE))
         ticket = Ticket(len(plans))
         with self._changed:
             if self._closing:
@@ -232,7 +277,8 @@ class Batcher:
 
     def _run(self) -> None:
         try:
-            pointer = self._open()
+            with _OPENING:
+                pointer = self.open_model()
             _try_out(pointer)
             # Models and libraries are there to stay; the collector need not look at their objects again and again.
             gc.collect()
@@ -248,20 +294,6 @@ class Batcher:
             for work in (*self._arrived, *(w for lane in self._lanes.values() for w in (*lane.running, *lane.waiting))):
                 work.ticket.fail(error)
 
-    def _open(self) -> Pointer:
-        """The model; between two forward passes of a long stage it finds out whether anybody still waits."""
-        with _OPENING:
-            pointer = self.open_model()
-        forward = pointer.predict
-
-        def predict(*given: Any) -> Any:
-            if self._batch and all(work.ticket.future.done() for work in self._batch):
-                raise _Abandoned
-            return forward(*given)
-
-        pointer.predict = predict
-        return pointer
-
     def _gather(self) -> bool:
         """Put what has arrived into its lanes; wait if there is nothing to do. False: all done, and closed."""
         with self._changed:
@@ -274,15 +306,19 @@ class Batcher:
                         break
             arrived, self._arrived = self._arrived, []
         for work in arrived:
-            self._lanes.setdefault(work.lane, _Lane()).waiting.append(work)
-        if self._latest in self._lanes:  # its turn is over: behind everybody, newcomers too
-            self._lanes[self._latest] = self._lanes.pop(self._latest)
+            lane = self._lanes.setdefault(work.lane, _Lane(share(work.lane[1]), self._now))
+            lane.waiting.append(work)
         return bool(self._lanes) or not self._closing
 
     def _turn(self) -> None:
-        """One stage of the lane whose turn it is. A model that fails has to show that it can write."""
+        """A step of the lane that has had the least. A model that fails has to show that it can write."""
         if self._lanes:
-            self._grow()
+            key, lane = min(self._lanes.items(), key=lambda item: item[1].used)
+            self._now, start = lane.used, self.clock()
+            self._go_on(lane)
+            lane.used += (self.clock() - start) / lane.share
+            if not lane.stages and not lane.running and not lane.waiting:
+                del self._lanes[key]
         if self._is_doubtful or (self.is_failing and not self._lanes):
             self._examine()
 
@@ -297,44 +333,43 @@ class Batcher:
                 log.error("the model cannot write any more", exc_info=error)
             self.is_failing = True
 
-    def _grow(self) -> None:
-        self._latest, lane = next(iter(self._lanes.items()))
-        lane.drop(self.observer)
-        lane.admit(self.limits.batch)
-        self._advance(*lane.next_batch())
-        lane.drop(self.observer)
-        if not lane.running and not lane.waiting:
-            del self._lanes[self._latest]
+    def _go_on(self, lane: _Lane) -> None:
+        """Take the next step of the stage that is under way, or begin one."""
+        if not lane.stages:
+            lane.drop(self.observer)
+            lane.admit(self.limits.batch)
+            lane.stages.extend(lane.next_stage(self.observer))
+        if lane.stages:
+            stage = lane.stages.popleft()
+            lane.stages.extendleft(self._after_a_step(stage))
+        if not lane.stages:
+            lane.drop(self.observer)
 
-    def _advance(self, engine: Any, batch: list[_Work]) -> None:
-        """Grow all texts of a batch by one stage. An error is looked for among them, and costs only its own request."""
-        if engine is None:
-            return
-        self._batch = batch
+    def _after_a_step(self, stage: _Stage) -> list[_Stage]:
+        """What is still to be done. An error is looked for among the texts, and costs only its own request."""
+        if all(work.ticket.future.done() for work in stage.batch):  # nobody waits for it any more
+            return []
         try:
-            grown = engine.advance([pool for work in batch for pool in work.pools])
-        except _Abandoned:
-            return
+            return [stage] if stage.step() else []
         except Exception as error:
-            if len(batch) == 1:
-                batch[0].ticket.fail(error)
-                self._is_doubtful |= not isinstance(error, PointerError)
-            else:
-                for work in batch:
-                    self._advance(engine, [work])
-            return
-        finally:
-            self._batch = []
-        self.observer.batch(len(grown))
-        pools = iter(grown)
-        for work in batch:
-            work.ticket.batch = max(work.ticket.batch, len(grown))
-            work.follow([next(pools) for _ in work.pools])
+            if len(stage.batch) > 1:
+                return [_Stage(stage.engine, [work], self.observer) for work in stage.batch]
+            stage.batch[0].ticket.fail(error)
+            self._is_doubtful |= not isinstance(error, PointerError)
+            return []
 
 
 def _try_out(pointer: Pointer) -> None:
     """A small text, which a model has to write before it counts as ready, and after it has failed."""
     pointer.generate(["ready"], preset="plain", max_length=8)
+
+
+def share(size: int) -> float:
+    """The share of the model that a lane gets, by the size of its requests: their cost as a power of `ALIKE`.
+
+    It falls with the fourth root of the cost, so that what costs ten thousand times as much has a tenth of the share.
+    """
+    return float(ALIKE ** (-size / 4))
 
 
 def weight_of(options: Options, most: int) -> int:

@@ -1,7 +1,7 @@
 """Which refusal answers which error; the one shape of all refusals is in `pointer.web`."""
 
 import logging
-import secrets
+from contextvars import ContextVar
 
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
@@ -15,6 +15,9 @@ from pointer.serving.batching import Busy, Closed
 from pointer.web import Refusal
 
 SEE = "See /openapi.json for all addresses, and for what a request looks like."
+
+REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="none")
+"""The number of the request that is being answered."""
 
 log = logging.getLogger("pointer.serving")
 
@@ -59,10 +62,10 @@ def refusal_of(error: BaseException) -> Refusal:
             return Refusal(429, "TooManyRequests", message, "Try again in a moment.", {"Retry-After": "1"})
         case Closed():
             return stopping()
-    number = secrets.token_hex(4)
-    log.error("error %s", number, exc_info=error)
+    number = REQUEST_ID.get()
+    log.error("error in request %s", number, exc_info=error)
     return Refusal(
-        500, "InternalError", f"Something went wrong that should not (error {number}).", "Report this number."
+        500, "InternalError", f"Something went wrong that should not (request {number}).", "Report this number."
     )
 
 

@@ -2,6 +2,8 @@
 
 import hmac
 import logging
+import re
+import secrets
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -9,17 +11,21 @@ from typing import Any
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pointer.serving.failures import refusal_of
+from pointer.serving.failures import REQUEST_ID, refusal_of
 from pointer.serving.limits import Settings
 from pointer.serving.metrics import Metrics
 from pointer.web import Refusal
 
 BATCH = "pointer.batch"
 """Where a request's scope says how many texts grew together with its own."""
+KEY = "pointer.key"
+"""Where it has the API key that it came with."""
+NUMBER = "X-Request-Id"
+"""The header with the number of a request, in requests and answers."""
 BEARER = HTTPBearer(auto_error=False)
 
 log = logging.getLogger("pointer.serving")
@@ -36,12 +42,14 @@ class Guard:
         """Pass a request on, and see to it that it gets an answer."""
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
-        start, status = time.perf_counter(), 0
+        start, status, number = time.perf_counter(), 0, _number(Headers(scope=scope).get(NUMBER, ""))
+        REQUEST_ID.set(number)
 
         async def send_noted(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+                MutableHeaders(scope=message)[NUMBER] = number
             await send(message)
 
         try:
@@ -52,16 +60,25 @@ class Guard:
                 raise
             await refusal.response(scope, receive, send_noted)
         finally:
-            self._note(scope, status, time.perf_counter() - start)
+            self._note(scope, status, time.perf_counter() - start, number)
 
-    def _note(self, scope: Scope, status: int, seconds: float) -> None:
+    def _note(self, scope: Scope, status: int, seconds: float, number: str) -> None:
         # Only addresses that exist are named: any other could be anything, and as many as somebody likes.
         route = getattr(scope.get("route"), "path", "other")
         self.metrics.requests.labels(route, status).inc()
         self.metrics.seconds.labels(route).observe(seconds)
         batch = f" batch {scope[BATCH]}" if scope.get(BATCH) else ""
         method = scope["method"] if scope["method"] in ("GET", "HEAD", "POST", "OPTIONS") else "other"
-        log.info("%s %s %d %.0f ms%s", method, route, status, seconds * 1000, batch)
+        log.info("%s %s %s %d %.0f ms%s", number, method, route, status, seconds * 1000, batch)
+
+
+def _number(given: str) -> str:
+    """The number of a request: the one that a client or a proxy gave it, if that can stand in a log; else a new one.
+
+    >>> _number("run-7.a"), len(_number("two words"))
+    ('run-7.a', 16)
+    """
+    return given if re.fullmatch(r"[\w.-]{1,64}", given, re.ASCII) else secrets.token_hex(8)
 
 
 def guarded_route(settings: Settings) -> type[APIRoute]:
@@ -74,7 +91,7 @@ def guarded_route(settings: Settings) -> type[APIRoute]:
 
             async def guarded(request: Request) -> Response:
                 if keys:
-                    await _check_key(request, keys)
+                    request.scope[KEY] = await _checked_key(request, keys)
                 if self.body_field:
                     _check_kind(request)
                 return await handle(_Unparsed(request.scope, request.receive))
@@ -92,7 +109,7 @@ class _Unparsed(Request):
         return await self.body()
 
 
-async def _check_key(request: Request, keys: list[bytes]) -> None:
+async def _checked_key(request: Request, keys: list[bytes]) -> str:
     given = await BEARER(request)
     key = given.credentials.encode() if given else b""
     # Compared with every key, whichever it is, so that the time tells nothing about them.
@@ -100,6 +117,7 @@ async def _check_key(request: Request, keys: list[bytes]) -> None:
         message = "Expected one of this server's API keys, found none of them."
         hint = 'Send a header "Authorization: Bearer KEY".'
         raise Refusal(401, "Unauthorized", message, hint, {"WWW-Authenticate": "Bearer"})
+    return key.decode()
 
 
 def _check_kind(request: Request) -> None:

@@ -1,9 +1,14 @@
 """How a server is set up: what one request may ask for, who may ask, and from where."""
 
+import math
 from dataclasses import dataclass, field, fields
 
 from pointer.decoding.options import Options
 from pointer.errors import UsageError
+from pointer.fields import check_fields
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+"""The names of this machine for itself."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,10 @@ class Limits:
     """Tokens at which a text stops growing."""
     banned: int = 100
     """Words that are never inserted."""
+    cost: int = 10_000_000
+    """What one request may cost: lists x texts x positions x forward passes x millions of weights, each at its most."""
+    quota: int = 100_000_000
+    """What all requests with one API key may cost in a minute, in each process."""
     queue: int = 256
     """Constraint lists, of all callers of a model together, that wait or are being decoded; more are refused."""
     batch: int = 64
@@ -38,16 +47,22 @@ class Limits:
     """Seconds that an idle model waits for company before it starts on a text."""
     seconds: float = 60.0
     """Seconds that a body may take to arrive, and from there on a text to be finished; then a request is given up."""
+    header_seconds: float = 10.0
+    """Seconds that the head of a request may take to arrive; then its connection is closed."""
+    connections: int = 512
+    """Connections that are open at once, in each process; more are refused."""
 
     def __post_init__(self) -> None:
-        for entry in fields(self):
-            value = getattr(self, entry.name)
-            if value < 0 or (value == 0 and entry.name != "wait"):
-                raise UsageError(f"{entry.name}: expected a number above 0, found {value}.", f"Raise {entry.name}.")
+        check_fields(self, RANGES, {})
         if self.queue < self.lists:
             raise UsageError(
                 f"queue: expected room for the {self.lists} lists of one request, found {self.queue}.",
                 "Raise queue, or lower lists.",
+            )
+        if self.quota < self.cost:
+            raise UsageError(
+                f"quota: expected at least the {self.cost:,} that one request may cost, found {self.quota:,}.",
+                "Raise quota, or lower cost.",
             )
 
     def check_constraints(self, lists: list[tuple[str, ...]]) -> None:
@@ -66,9 +81,22 @@ class Limits:
             _check(getattr(options, name), getattr(self, name), name + " of at most {:,}")
         _check(len(options.banned), self.banned, "at most {:,} banned words")
 
+    def check_cost(self, cost: int) -> None:
+        """Refuse a request that is too expensive as a whole."""
+        if cost > self.cost:
+            raise UsageError(
+                f"Expected a request that costs at most {self.cost:,} on this server, found one of {cost:,}.",
+                "Ask for fewer lists or texts, a smaller max_length or width, fewer stages or rounds.",
+            )
+
     def check_text(self, text: str) -> None:
         """Refuse a text that is too long to be explained."""
         _check(len(text), self.characters, "at most {:,} characters in the text")
+
+
+_LOWEST = {"wait": 0.0, "seconds": 0.01, "header_seconds": 0.01}
+RANGES = {entry.name: (_LOWEST.get(entry.name, 1), math.inf) for entry in fields(Limits)}
+"""What each limit may be."""
 
 
 def _check(found: int, most: int, expected: str) -> None:
@@ -87,3 +115,6 @@ class Settings:
     """A request to the API needs one of these; with none, it is open."""
     origins: tuple[str, ...] = ()
     """Other sites whose pages may call the API from a browser."""
+    hosts: tuple[str, ...] = LOOPBACK
+    """Names by which the server may be called, `*` for any: or a page of any site could reach it by a name of its own
+    that means this machine (DNS rebinding)."""

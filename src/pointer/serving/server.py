@@ -26,7 +26,7 @@ from pointer.serving.app import create_app
 from pointer.serving.limits import Settings
 from pointer.serving.metrics import MANY_PROCESSES, forget
 from pointer.serving.service import Served, Service
-from pointer.web import address_of, listen
+from pointer.web import Connection, address_of, listen
 
 try:
     import uvicorn
@@ -94,13 +94,16 @@ class Server(uvicorn.Server):
     """A uvicorn server that empties its queues before it stops listening."""
 
     def __init__(self, app: Any, service: Service) -> None:
+        limits = service.limits
         config = uvicorn.Config(
             app,
+            http=Connection.limited(limits.connections, limits.header_seconds),
+            ws="none",
             log_config=None,
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            timeout_graceful_shutdown=int(service.limits.seconds) + 5,
+            timeout_graceful_shutdown=int(limits.seconds) + 5,
         )
         super().__init__(config)
         self.service = service

@@ -12,10 +12,11 @@ from pointer.decoding.options import Options
 from pointer.prepare.explain import explain
 from pointer.prepare.rows import RowSettings
 from pointer.prepare.shards import FREQUENCIES
-from pointer.serving.batching import AnyPlan, Batcher, Ticket, Watch, weight_of
+from pointer.serving.batching import AnyPlan, Batcher, Busy, Closed, Ticket, Watch, weight_of
 from pointer.serving.failures import stopping, unavailable
 from pointer.serving.limits import Limits
 from pointer.serving.metrics import Metrics
+from pointer.serving.quota import Quotas
 from pointer.vocabulary import EMBEDDED
 from pointer.web import Refusal
 
@@ -47,6 +48,8 @@ class Asked:
     model: str
     lists: list[tuple[str, ...]]
     options: Options
+    key: str = ""
+    """The API key that it came with."""
 
     @property
     def grows_alone(self) -> bool:
@@ -63,6 +66,7 @@ class Service:
         """By served name; the first one is the default."""
         self.limits = limits
         self.metrics = Metrics()
+        self.quotas = Quotas(limits.quota)
         self._batchers = {
             name: Batcher(model.open, limits, self.metrics.observer(name)) for name, model in models.items()
         }
@@ -131,12 +135,16 @@ class Service:
     def generate(self, asked: Asked, watch: Watch | None = None) -> Ticket:
         """Put a request into the queue of its model."""
         pointer = self.pointer(asked.model)
-        return self._batchers[asked.model].submit(
-            replace(asked.options, seed=0),
-            [self._counted(asked.model, pointer.plan(constraints, asked.options)) for constraints in asked.lists],
-            weight_of(asked.options, self.limits.batch),
-            watch,
-        )
+        cost = len(asked.lists) * pointer.cost(asked.options)
+        self.limits.check_cost(cost)
+        plans = [self._counted(asked.model, pointer.plan(constraints, asked.options)) for constraints in asked.lists]
+        kind, weight = replace(asked.options, seed=0), weight_of(asked.options, self.limits.batch)
+        self.quotas.spend(asked.key, cost)
+        try:
+            return self._batchers[asked.model].submit(kind, plans, weight, cost, watch)
+        except (Busy, Closed):
+            self.quotas.give_back(asked.key, cost)
+            raise
 
     def _counted(self, name: str, plan: AnyPlan) -> AnyPlan:
         found: list[Generation] = yield from plan

@@ -47,6 +47,10 @@ Opener = Callable[[Any], Any]
 """Makes a generator out of a model in training; its `generate(constraints, **options).text` is a sample."""
 
 
+BETWEEN_LINES = 30.0
+"""Seconds between two lines about a run, where there is no bar."""
+
+
 @dataclass
 class Progressed:
     """How far a run is: what changes from step to step beside weights and optimizer."""
@@ -105,6 +109,8 @@ class Run(ABC):
         self.clock: Callable[[], float] = time.monotonic
         """What a budget in minutes is measured by."""
         self.bar: Progress | None = None
+        self.tell_at = 0.0
+        """When to print a line, where there is no terminal for a bar: at once, and from then on now and then."""
         self.pending: list[tuple[torch.Tensor, float]] = []
         """The loss and the gaps of every step since the last line of the log."""
 
@@ -303,6 +309,9 @@ class Run(ABC):
         if self.bar is not None:
             text = f"step {self.at.step} · loss {loss:.3f} · {speed:,.0f} tokens/s"
             self.bar.update(self.bar.task_ids[0], completed=self.used, description=text)
+            if not self.bar.console.is_terminal and time.monotonic() >= self.tell_at:
+                self.bar.console.print(f"{text} · {self.used:.0%} of the budget", markup=False)
+                self.tell_at = time.monotonic() + BETWEEN_LINES
 
     def _check_finite(self, losses: list[float]) -> None:
         """Stop a run with a loss that is no number; the last of the losses is that of the last step."""
