@@ -5,12 +5,8 @@
 # TLS in front (docs/serving.md).
 FROM python:3.11-slim
 
-# PyTorch without CUDA is a tenth of the size: --build-arg TORCH_INDEX=URL, the index for CPUs that pytorch.org names.
-ARG TORCH_INDEX=""
 WORKDIR /build
 COPY constraints.txt pyproject.toml README.md LICENSE ./
-RUN pip install --no-cache-dir --constraint constraints.txt ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} torch
-
 COPY src src
 RUN pip install --no-cache-dir --constraint constraints.txt ".[serve]" && rm -rf /build/*
 
