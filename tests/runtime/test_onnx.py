@@ -109,6 +109,9 @@ def test_wrong_calls_get_one_sentence(plain: Path, exported: dict[str, Path], tm
         export(plain, plain)
     broken = Path(shutil.copytree(exported["int8"], tmp_path / "broken"))
     (broken / ONNX).write_bytes((broken / ONNX).read_bytes()[:2000])
+    with pytest.raises(CheckpointError, match=r"found that model\.onnx has 2,000 bytes"):
+        Pointer.from_pretrained(broken)
+    (broken / "manifest.json").unlink()
     with pytest.raises(CheckpointError, match="Expected a model for onnxruntime"):
         Pointer.from_pretrained(broken)
     config = json.loads((broken / "config.json").read_text())
