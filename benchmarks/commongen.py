@@ -19,9 +19,10 @@ from typing import Any, NamedTuple
 import sacrebleu
 from corpora import corpus_file
 
-from pointer.decoding.causal import GUIDANCE, inflections
+from pointer.decoding.causal import GUIDANCE
 from pointer.decoding.generator import Generation, Pointer
 from pointer.decoding.writer import Writer
+from pointer.english import inflections
 from pointer.training.examples import WORD
 from pointer.writing import missing_constraints
 

@@ -76,7 +76,7 @@ def test_what_cannot_be_is_one_sentence_before_anything_heavy_is_imported(
 @pytest.mark.parametrize(
     ("command", "kind", "ranges", "choices", "names"),
     [
-        ("generate", Options, options.RANGES, options.CHOICES, {"n": "-n", "banned": "--ban"}),
+        ("generate", Options, options.RANGES, options.CHOICES, {"n": "-n"}),
         ("train", TrainingSettings, settings.RANGES, settings.CHOICES, {}),
     ],
 )
@@ -95,7 +95,7 @@ def test_help_shows_every_field_with_its_whole_sentence_and_its_limits(
 def test_options_of_a_command_make_the_object() -> None:
     found: list[Options | dict[str, Any]] = []
 
-    @with_options("made", Options, options.RANGES, options.CHOICES, n="-n", banned="--ban")
+    @with_options("made", Options, options.RANGES, options.CHOICES, n="-n")
     def whole(word: str, *, made: Options) -> None:
         found.append(made)
 
@@ -110,8 +110,8 @@ def test_options_of_a_command_make_the_object() -> None:
         return found.pop()
 
     assert run(whole, "a") == Options()
-    assert run(whole, "a -n 2 --decoding sample --ban x --ban y --lock-end --length 9 --top-p 0.5") == Options(
-        decoding="sample", n=2, banned=("x", "y"), lock_end=True, length=9, top_p=0.5
+    assert run(whole, "a -n 2 --decoding sample --forbid x --forbid y --lock-end --length 9 --top-p 0.5") == Options(
+        decoding="sample", n=2, forbid=("x", "y"), lock_end=True, length=9, top_p=0.5
     )
     assert run(part, "") == {}
     assert run(part, "--keywords 1 4 --half --steps 3") == {"keywords": (1, 4), "half": True, "steps": 3}

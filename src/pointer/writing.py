@@ -28,6 +28,9 @@ class Unit(NamedTuple):
     """A word with its pieces joined, a single punctuation mark, or a constraint exactly as it was given."""
     constraint: int | None = None
     """Which constraint it is; None for what was inserted."""
+    glue: tuple[bool, bool] | None = None
+    """Of a stretch of a template: does it stand without a space after what is before it, and before what follows it?
+    Its capitals are as they were given."""
 
 
 class _Bond(NamedTuple):
@@ -85,6 +88,8 @@ _MAY_PRECEDE_A_CONSTRAINT = frozenset('([{"')
 def _touching(units: Sequence[Unit], bonds: Sequence[_Bond], i: int) -> bool:
     """Is there no space between the units `i - 1` and `i`?"""
     before, after = units[i - 1], units[i]
+    if before.glue or after.glue:
+        return bool((before.glue and before.glue[1]) or (after.glue and after.glue[0]))
     if not (bonds[i - 1].right or bonds[i].left):
         return False
     if before.constraint is not None:
@@ -238,7 +243,7 @@ def _recased(units: Sequence[Unit], bonds: Sequence[_Bond], casing: Mapping[str,
     starting = True
     for i, unit in enumerate(units):
         if not _is_mark(unit):
-            if starting:
+            if starting and not unit.glue:
                 texts[i] = _capitalised(texts[i])
             starting = unit.constraint is not None and _closes(unit.text)
         elif unit.text in ".!?":

@@ -254,7 +254,7 @@ def test_samples_are_different_and_follow_the_seed(vocabulary: Vocabulary) -> No
     [
         ({"decoding": "beam"}, 'decoding: expected greedy, sample, all that autoregressive can do, found "beam"'),
         ({"noi_offset": 1.0}, r"noi_offset: expected 0\.0, all that autoregressive can do, found 1\.0"),
-        ({"banned": ("food",)}, r"banned: expected \(\), all that autoregressive can do"),
+        ({"forbid": ("food",)}, r"forbid: expected \(\), all that autoregressive can do"),
         ({"colour": "red"}, 'found "colour"'),
         ({"batch_size": 0}, "batch_size: expected at least 1, found 0"),
     ],

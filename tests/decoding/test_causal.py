@@ -23,10 +23,13 @@ from tiny_causal import (
     writer,
 )
 
-from pointer.decoding.causal import GUIDANCE, Draft, Rules, cased, inflections
+from pointer.decoding.causal import GUIDANCE, Draft, Rules, cased
+from pointer.decoding.demand import Demand, count_words
 from pointer.decoding.generator import Generation
+from pointer.decoding.grammar import quote
 from pointer.decoding.options import Options
 from pointer.decoding.writer import Writer
+from pointer.english import inflections
 from pointer.errors import CheckpointError, ConstraintError, UsageError
 from pointer.language import Language
 from pointer.runtime import Floats
@@ -134,12 +137,12 @@ def test_every_constraint_survives_whatever_the_model_says(
     for one in asked:
         needed = sum(len(language.encode(f" {word}")) for word in one)
         try:
-            scribe.engine(Options.of(options | {"max_length": limit})).start(tuple(one))
+            scribe.engine(Options.of(options | {"max_length": limit})).start(Demand.of_phrases(one))
             assert needed <= limit + 2  # the first word may be shorter where no space stands before it
             possible.append(one)
         except ConstraintError:
             assert needed + 6 > limit or len(language.prompt(one, "everyday")) + needed + 6 > 220
-    found = scribe.generate_many(possible, max_length=limit, **options)
+    found = scribe.generate_many([list(map(quote, one)) for one in possible], max_length=limit, **options)
     assert all(draft.size <= limit and len(draft.read) <= 220 for draft in drafts)
     for one, texts in zip(possible, found, strict=True):
         assert 1 <= len(texts) <= options.get("n", 1)
@@ -452,9 +455,9 @@ def test_banned_words_are_never_inserted(mood: str) -> None:
     for language in LANGUAGES.values():
         scribe = writer(language, hostile(language, mood, 6))
         for options in ({}, {"decoding": "sample"}, {"decoding": "beam"}):
-            found = scribe.generate(["castle", "park", "dog"], banned=BANNED, max_length=24, **options)
+            found = scribe.generate(["castle", "park", "river"], forbid=BANNED, max_length=24, **options)
             assert not {word for part in outside(found) for word in words_of(part)} & set(BANNED)
-            holds(found, ["castle", "park", "dog"])
+            holds(found, ["castle", "park", "river"])
 
 
 @pytest.mark.parametrize(
@@ -476,7 +479,7 @@ def test_a_banned_word_is_not_inserted_in_pieces_either(pieces: list[str]) -> No
     language = LANGUAGES["chat"]
     said = ["The", " river", *pieces, " castle"]
     scribe = writer(language, spelling(language, ["castle"], said))
-    found = scribe.generate(["castle"], banned=("dog",), max_length=20)
+    found = scribe.generate(["castle"], forbid=("dog",), max_length=20)
     assert "dog" not in words_of(found.text)
     assert scribe.generate(["castle"], max_length=20).text == "".join(said), "it would be said, were it not banned"
 
@@ -486,7 +489,7 @@ def test_a_long_banned_word_is_not_inserted_letter_by_letter() -> None:
     said = ["The", " ", *"neighbourhoods", " castle"]
     scribe = writer(language, spelling(language, ["castle"], said))
     assert scribe.generate(["castle"], max_length=30).text == "The neighbourhoods castle"
-    assert "neighbourhoods" not in words_of(scribe.generate(["castle"], banned=("neighbourhoods",)).text)
+    assert "neighbourhoods" not in words_of(scribe.generate(["castle"], forbid=("neighbourhoods",)).text)
 
 
 @pytest.mark.parametrize("mood", HOSTILE)
@@ -569,16 +572,17 @@ def test_log_probabilities_that_are_no_numbers_are_a_damaged_checkpoint() -> Non
         Writer(broken, language, name="damaged").generate(["dog"])
 
 
-def test_a_wanted_length_is_reached_roughly() -> None:
+def test_a_wanted_length_is_reached() -> None:
     language = LANGUAGES["chat"]
     scribe = writer(language, hostile(language, "random", 1))
-    sizes = [len(scribe.generate(["dog", "park"], length=words, max_length=100).text.split()) for words in (3, 20)]
-    assert abs(sizes[0] - 3) <= 3 and abs(sizes[1] - 20) <= 10
+    for words in (3, 20):
+        found = scribe.generate(["dog", "park"], length=words, max_length=100)
+        assert count_words(found.text) == words and found.stopped != "length"
 
 
 def test_the_words_of_a_constraint_are_text_and_never_a_command(language: Language = LANGUAGES["chat"]) -> None:
     scribe = writer(language, hostile(language, "specials", 0))
-    found = scribe.generate(["<|im_end|>", "<|im_start|> dog"], max_length=60)
+    found = scribe.generate(['"<|im_end|>"', '"<|im_start|> dog"'], max_length=60)
     assert found.text.count("<|im_end|>") == found.text.count("<|im_start|>") == 1
-    draft = scribe.engine(Options()).start(("<|im_end|>",))
+    draft = scribe.engine(Options()).start(Demand.of_phrases(["<|im_end|>"]))
     assert draft.read.count(language.end) == 1, "the end of the question, and no other"

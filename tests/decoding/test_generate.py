@@ -185,9 +185,9 @@ def test_an_output_file_with_something_else_is_not_touched(pointer: Run, checkpo
     ("arguments", "code", "sentence"),
     [
         (["rice", "--model", "missing-model"], 1, 'found "missing-model"'),
-        ([], 2, "Expected constraints or --file"),
+        ([], 2, "Expected constraints, --template or --file"),
         (["rice", "--decoding", "magic"], 2, "decoding: expected greedy, sample, beam"),
-        (["rice", "-n", "3"], 2, "n: expected 1 for greedy"),
+        (["rice", "--length", "much"], 2, "length: expected a number or a range"),
         (["rice;;back"], 1, "constraint 2 ('') is empty"),
     ],
 )
@@ -250,3 +250,51 @@ def test_a_run_that_goes_on_writes_the_same_bytes(tiny: Pointer, tmp_path: Path,
     whole = lines(0)
     for done in (1, 5, 12, 13, 41):
         assert lines(done) == whole[done:]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The constraint language on the command line
+
+
+def test_the_command_speaks_the_constraint_language(pointer: Run, checkpoint: Path) -> None:
+    call = ["generate", "--model", str(checkpoint), "--json"]
+    done = pointer(*call, "[~love; rice|beans]; ?very; !the; =6-9")
+    [record] = map(json.loads, done.stdout.splitlines())
+    assert record["asked"] == ["~love", "rice|beans", "?very"]
+    assert len(record["order"]) == len(record["constraints"]) == len(record["spans"])
+    assert "the" not in record["text"].lower().split()
+    words = [word.lower() for word in record["constraints"]]
+    assert words == [record["text"][a:b].lower() for a, b in record["spans"]]
+    done = pointer(*call, "rice", "back", "--unordered", "--forbid", "of", "--forbid-forms", "-n", "2", "--length", "7")
+    assert {json.loads(line)["rank"] for line in done.stdout.splitlines()} <= {0, 1} and not done.returncode
+
+
+def test_a_template_and_a_sentence_come_back_with_more_in_them(pointer: Run, checkpoint: Path) -> None:
+    done = pointer("generate", "--model", str(checkpoint), "--template", "Dear ___, thank you for ___.")
+    assert done.stdout.startswith("Dear ") and ", thank you for " in done.stdout and done.stdout.endswith(".\n")
+    assert "Dear , thank" not in done.stdout and "for .\n" not in done.stdout
+    done = pointer("expand", "The food was good.", "--model", str(checkpoint), "--json")
+    [record] = map(json.loads, done.stdout.splitlines())
+    letters = iter(record["text"].split())
+    assert all(word in letters for word in ["The", "food", "was"]) and record["text"].endswith(".")
+    assert 5 <= len(record["text"].split()) <= 8
+
+
+def test_a_mistake_in_the_language_has_a_caret_under_it(pointer: Run, checkpoint: Path) -> None:
+    done = pointer("generate", "--model", str(checkpoint), "rice; {tea|coffee")
+    assert done.returncode == 1 and not done.stdout
+    message, line, caret, _ = done.stderr.splitlines()
+    assert 'Expected a "}"' in message and line == "  rice; {tea|coffee" and caret.index("^") == line.index("{")
+    done = pointer("generate", "--model", str(checkpoint), "rice; back", "--forbid", "rice")
+    assert done.returncode == 1 and "forbid: expected nothing that the constraints need" in done.stderr
+
+
+def test_a_length_that_cannot_be_reached_is_said(pointer: Run, checkpoint: Path) -> None:
+    done = pointer("generate", "--model", str(checkpoint), "rice; back; love; =2")
+    assert not done.returncode and "the length could not be reached; the nearest has" in done.stderr
+
+
+def test_a_file_of_concept_sets_is_read(pointer: Run, checkpoint: Path, tmp_path: Path) -> None:
+    (tmp_path / "sets.jsonl").write_text('{"concepts": ["love", "rice"], "texts": ["I love rice."]}\n')
+    done = pointer("generate", "--model", str(checkpoint), "-f", str(tmp_path / "sets.jsonl"), "--json")
+    assert json.loads(done.stdout)["asked"] == ["~love", "~rice"]

@@ -3,9 +3,10 @@
 import pytest
 from scripted import hostile, scripted, small_vocabulary
 
-from pointer.decoding.constraints import parse
+from pointer.decoding.demand import Demand, demand_of
 from pointer.decoding.engine import has_stopped
 from pointer.decoding.generator import Pointer
+from pointer.decoding.grammar import parse
 from pointer.decoding.options import Options
 from pointer.vocabulary import Vocabulary
 
@@ -17,6 +18,10 @@ def vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
     return small_vocabulary(tmp_path_factory.mktemp("vocabulary"))
 
 
+def asked(constraints: str) -> Demand:
+    return demand_of(parse(constraints), Options())
+
+
 @pytest.fixture(params=["random", "pieces", "insert", "never"])
 def pointer(request: pytest.FixtureRequest, vocabulary: Vocabulary) -> Pointer:
     return scripted(vocabulary, hostile(vocabulary, request.param, seed=5), end="fixed")
@@ -26,8 +31,8 @@ def test_texts_may_join_and_leave_between_two_stages(pointer: Pointer) -> None:
     options = Options(max_length=30)
     [[first]], [[second]] = (pointer.generate_many([one], max_length=30) for one in LISTS[:2])
     engine = pointer.engine(options)
-    alone = engine.advance([[engine.start(parse(LISTS[0]))]])
-    pools = [*alone, [engine.start(parse(LISTS[1]))], [engine.start(parse(LISTS[2]))]]
+    alone = engine.advance([[engine.start(asked(LISTS[0]))]])
+    pools = [*alone, [engine.start(asked(LISTS[1]))], [engine.start(asked(LISTS[2]))]]
     pools = engine.advance(pools)[:2]
     while not all(map(has_stopped, pools)):
         pools = engine.advance(pools)
@@ -41,18 +46,19 @@ def test_drafts_are_the_texts_that_streaming_shows(pointer: Pointer, options: di
         assert pointer.drafts(stream[-1]) == [stage.text for stage in stream]
 
 
-def test_a_plan_for_a_length_asks_for_one_text_after_the_other(pointer: Pointer) -> None:
-    plan = pointer.plan(("great", "food"), Options(length=6, max_length=30))
-    offsets, answer = [], None
+def test_a_plan_for_a_length_asks_as_always_then_with_another_offset_then_steers(pointer: Pointer) -> None:
+    plan = pointer.plan(("great", "food"), Options(length=29, max_length=30))
+    asked, answer = [], None
     while True:
         try:
             wanted = plan.send(answer)  # type: ignore[arg-type]
         except StopIteration as end:
-            assert end.value == pointer.generate_many(["great; food"], length=6, max_length=30)[0]
+            assert end.value == pointer.generate_many(["great; food"], length=29, max_length=30)[0]
             break
-        offsets.append(wanted.engine.options.noi_offset)
+        [growth] = wanted.growths
+        asked.append((wanted.engine.options.noi_offset, growth.text.demand.words is not None))
         answer = wanted.engine.finish(wanted.growths)
-    assert len(offsets) == 7 and offsets[0] == 0
+    assert asked == [(0.0, False), (-1.5, False), (0.0, True)]
 
 
 def test_engines_that_differ_in_their_seed_alone_are_of_one_kind(pointer: Pointer) -> None:

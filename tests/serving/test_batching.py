@@ -12,8 +12,8 @@ import pytest
 from scripted import WORDS, hostile, scripted, small_vocabulary
 from servers import LOCKED, PATIENCE, Turnstile, until
 
-from pointer.decoding.constraints import parse
 from pointer.decoding.generator import Pointer
+from pointer.decoding.grammar import parse
 from pointer.decoding.options import Options
 from pointer.errors import CheckpointError, ConstraintError, UsageError
 from pointer.runtime import Floats, Ints

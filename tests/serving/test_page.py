@@ -314,7 +314,7 @@ def test_advanced_options_reach_the_server_and_beams_are_as_wide_as_they_must(si
     site.page.get_by_role("textbox", name="Never use").fill("very, Nice")
     expect(site.page.locator("#changed")).to_have_text("3 changed")
     site.write()
-    options = {"max_stages": 2, "lock_start": True, "banned": ["very", "nice"]}
+    options = {"max_stages": 2, "lock_start": True, "forbid": ["very", "nice"]}
     assert site.bodies[-1]["options"] == {"decoding": "beam", "n": 5, "width": 5, **options}
     assert site.line.inner_text().lower().startswith("river")
     site.button("Back to the defaults").click()

@@ -22,7 +22,8 @@ from pointer.baselines.checkpoint import open_checkpoint
 from pointer.baselines.results import accepted, generation, parsed_in_batches
 from pointer.baselines.training import TextBatch, Trainee, padded
 from pointer.decoding.constraints import FRAME, INSERTED, Tokens, first_stage
-from pointer.decoding.generator import Constraints, Generation
+from pointer.decoding.generator import Generation
+from pointer.decoding.grammar import Given
 from pointer.decoding.options import Options
 from pointer.decoding.search import sampled
 from pointer.errors import CheckpointError, ConstraintError, TrainingError, UsageError
@@ -222,9 +223,7 @@ class LeftToRight:
 class Autoregressive(LeftToRight):
     """Writes texts from left to right after having read the keywords; it may forget some."""
 
-    def generate_many(
-        self, lists: Sequence[Constraints], batch_size: int = 64, **options: Any
-    ) -> list[list[Generation]]:
+    def generate_many(self, lists: Sequence[Given], batch_size: int = 64, **options: Any) -> list[list[Generation]]:
         """For every list of constraints its `n` different texts, best first; the order of the lists is kept.
 
         Decoding is greedy or sampled (`seed`, `temperature`, `top_k`, `top_p`), of at most `max_length` tokens.

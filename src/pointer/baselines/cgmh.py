@@ -43,7 +43,8 @@ from pointer.baselines.checkpoint import open_checkpoint
 from pointer.baselines.results import accepted, generation, parsed_in_batches
 from pointer.baselines.training import TextBatch, Trainee, padded
 from pointer.decoding.constraints import FRAME, INSERTED, Tokens, first_stage
-from pointer.decoding.generator import Constraints, Generation
+from pointer.decoding.generator import Generation
+from pointer.decoding.grammar import Given
 from pointer.errors import CheckpointError, ConstraintError, UsageError
 from pointer.training.data import TrainingData
 from pointer.training.settings import BaselineSettings
@@ -432,9 +433,7 @@ class CGMH:
             if getattr(self, name) < 1:
                 raise UsageError(f"{name}: expected at least 1, found {getattr(self, name)}.", f"Raise {name}.")
 
-    def generate_many(
-        self, lists: Sequence[Constraints], batch_size: int = 64, **options: Any
-    ) -> list[list[Generation]]:
+    def generate_many(self, lists: Sequence[Given], batch_size: int = 64, **options: Any) -> list[list[Generation]]:
         """For every list of constraints one text; the order of the lists is kept.
 
         A chain draws by `seed` and constraints alone, so a text depends on the others of its batch only as far as the

@@ -27,7 +27,8 @@ import torch
 from pointer.baselines.autoregressive import LeftToRight, opened
 from pointer.baselines.results import accepted, generation, parsed_in_batches
 from pointer.decoding.constraints import INSERTED, Tokens
-from pointer.decoding.generator import Constraints, Generation
+from pointer.decoding.generator import Generation
+from pointer.decoding.grammar import Given
 from pointer.decoding.options import Options
 from pointer.errors import CheckpointError, ConstraintError, UsageError
 from pointer.runtime import NextToken, Prefix
@@ -313,9 +314,7 @@ class GridBeam(LeftToRight):
     ordered: bool = True
     """Constraints come in the order in which they are given."""
 
-    def generate_many(
-        self, lists: Sequence[Constraints], batch_size: int = 64, **options: Any
-    ) -> list[list[Generation]]:
+    def generate_many(self, lists: Sequence[Given], batch_size: int = 64, **options: Any) -> list[list[Generation]]:
         """For every list of constraints its `n` best texts; the order of the lists is kept.
 
         `width` is the beam of a list; one that is smaller than the constraints have tokens is widened to them.

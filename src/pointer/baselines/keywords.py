@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from pointer.baselines.results import accepted, parsed_in_batches
-from pointer.decoding.generator import Constraints, Generation
+from pointer.decoding.generator import Generation
+from pointer.decoding.grammar import Given
 from pointer.stage import Token
 
 
@@ -14,9 +15,7 @@ class Keywords:
 
     name = "keywords"
 
-    def generate_many(
-        self, lists: Sequence[Constraints], batch_size: int = 64, **options: Any
-    ) -> list[list[Generation]]:
+    def generate_many(self, lists: Sequence[Given], batch_size: int = 64, **options: Any) -> list[list[Generation]]:
         """For every list the constraints with spaces between them."""
         accepted("keywords", options, ["seed"])
         return [[_joined(one)] for batch in parsed_in_batches(lists, batch_size) for one in batch]

@@ -31,7 +31,8 @@ from pointer.baselines.checkpoint import open_checkpoint
 from pointer.baselines.results import accepted, generation, parsed_in_batches
 from pointer.baselines.training import TextBatch, Trainee, padded
 from pointer.decoding.constraints import FRAME, INSERTED, Locks, Tokens, first_stage, open_gaps
-from pointer.decoding.generator import Constraints, Generation
+from pointer.decoding.generator import Generation
+from pointer.decoding.grammar import Given
 from pointer.decoding.options import Options
 from pointer.decoding.search import sampled
 from pointer.errors import CheckpointError, ConstraintError, UsageError
@@ -399,9 +400,7 @@ class NonMonotonic:
     casing: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     name: str = SYSTEM
 
-    def generate_many(
-        self, lists: Sequence[Constraints], batch_size: int = 64, **options: Any
-    ) -> list[list[Generation]]:
+    def generate_many(self, lists: Sequence[Given], batch_size: int = 64, **options: Any) -> list[list[Generation]]:
         """For every list of constraints its `n` different texts, best first; the order of the lists is kept.
 
         Decoding is greedy or sampled (`seed`, `temperature`, `top_k`, `top_p`), of at most `max_length` tokens.

@@ -4,11 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from pointer.decoding.constraints import FRAME, Tokens, parse
-from pointer.decoding.engine import Growth
-from pointer.decoding.generator import Constraints, Generation
+from pointer.decoding.constraints import FRAME, Tokens, units_of
+from pointer.decoding.generator import Generation
+from pointer.decoding.grammar import Given, parse
 from pointer.decoding.options import Options
-from pointer.decoding.search import Text
 from pointer.errors import UsageError
 from pointer.stage import Token
 from pointer.vocabulary import Vocabulary
@@ -42,12 +41,22 @@ def accepted(
     return options
 
 
-def parsed_in_batches(lists: Sequence[Constraints], batch_size: int) -> Iterator[list[tuple[str, ...]]]:
+def parsed_in_batches(lists: Sequence[Given], batch_size: int) -> Iterator[list[tuple[str, ...]]]:
     """The constraints of every list, `batch_size` lists at a time; a bad list is refused before any work is done."""
     if batch_size < 1:
         raise UsageError(f"batch_size: expected at least 1, found {batch_size}.", "Change batch_size.")
-    parsed = [parse(constraints) for constraints in lists]
+    parsed = [_phrases(constraints) for constraints in lists]
     return (parsed[start : start + batch_size] for start in range(0, len(parsed), batch_size))
+
+
+def _phrases(constraints: Given) -> tuple[str, ...]:
+    found = parse(constraints)
+    if found.phrases is None:
+        raise UsageError(
+            f"constraints: expected words and phrases in order, all that other systems can do, found {found}.",
+            'Quote what is meant as text, or use the system "pointer".',
+        )
+    return found.phrases
 
 
 def generation(
@@ -65,7 +74,7 @@ def generation(
     owner = tokens.owner.tolist()
     shown = [(vocabulary.tokens[i], whose) for i, whose in zip(tokens.ids.tolist(), owner, strict=True)]
     stage = tuple(Token(token, whose < 0) for token, whose in shown if whose != FRAME)
-    units = Growth(constraints, Text(tokens, 0, b""), ()).units(vocabulary)
+    units = units_of(tokens, constraints, vocabulary)
     text, places = write(units, casing)
     if {whose for whose in owner if whose >= 0} == set(range(len(constraints))):
         written = [unit.constraint for unit in units if unit.constraint is not None]

@@ -14,7 +14,7 @@ from pointer import __version__
 from pointer.cli.evaluate import compare, evaluate
 from pointer.cli.export import export
 from pointer.cli.fetch import fetch
-from pointer.cli.generate import generate
+from pointer.cli.generate import expand, generate
 from pointer.cli.judge import app as judge
 from pointer.cli.prepare import explain, keywords, prepare, vocabulary
 from pointer.cli.serve import serve
@@ -42,6 +42,7 @@ for command in (
     fetch,
     verify,
     generate,
+    expand,
     serve,
     evaluate,
     compare,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pointer.evaluation.report import Example, Report
 
 References = Annotated[str, typer.Option(help="What people wrote, one text a line.")]
+MaybeReferences = Annotated[str | None, typer.Option(help="What people wrote, one text a line.")]
 ConstraintFile = Annotated[
     str | None, typer.Option("--constraints", help="What each text had to contain, a list a line.")
 ]
@@ -33,7 +34,10 @@ Plot = Annotated[Path | None, typer.Option(help="Also draw the numbers: .png, .s
 
 def evaluate(
     output: Annotated[str, typer.Argument(help="What `pointer generate -o` wrote, or texts, one a line.")],
-    references: References,
+    references: MaybeReferences = None,
+    benchmark: Annotated[str | None, typer.Option(help="A public benchmark: commongen.")] = None,
+    sets: Annotated[str | None, typer.Option(help="Of a benchmark: its concept sets, jsonl.")] = None,
+    meteor_jar: Annotated[Path | None, typer.Option(help="Of a benchmark: also METEOR, by this jar (Java).")] = None,
     constraints: ConstraintFile = None,
     separator: Separator = ";",
     raw: Raw = False,
@@ -46,8 +50,39 @@ def evaluate(
 ) -> None:
     """Measure texts beside references: the paper's metrics, with intervals and signatures."""
     _check_forms(plot, as_json, markdown)
+    if benchmark is not None:
+        _benchmark(output, benchmark, sets, meteor_jar, as_json, markdown)
+        return
+    if references is None or sets is not None or meteor_jar is not None:
+        raise UsageError(
+            "Expected --references, or --benchmark with --sets, found neither or both.", "Give one of the two."
+        )
     report, _ = _measure([output], references, constraints, separator, raw, lm, bootstrap, seed)
     _write(report, "", as_json, markdown, False, plot, [])
+
+
+def _benchmark(
+    output: str, benchmark: str, sets: str | None, meteor_jar: Path | None, as_json: bool, markdown: bool
+) -> None:
+    """Print the figures of a benchmark."""
+    if benchmark != "commongen":
+        raise UsageError(f'benchmark: expected commongen, found "{benchmark}".', "Choose this one.")
+    if sets is None:
+        raise UsageError("sets: expected the concept sets of the benchmark, found none.", "Give --sets FILE.")
+    from pointer.evaluation.benchmark import Benchmark, read_concept_sets
+    from pointer.evaluation.outputs import read_system
+    from pointer.evaluation.table import Cell, Table
+
+    system = read_system(output)
+    found = Benchmark(system, read_concept_sets(sets)).figures(meteor_jar)
+    rows = [[Cell(one.name), Cell(f"{one.value:.2f}"), Cell(one.signature)] for one in found]
+    table = Table("", ["", system.name, "signature"], rows)
+    if as_json:
+        print(json.dumps({"system": system.name, "figures": [one._asdict() for one in found]}, indent=2))
+    elif markdown:
+        print(table.markdown())
+    else:
+        show_table(table)
 
 
 def compare(
@@ -139,7 +174,12 @@ def read_constraints(path: str, separator: str = ";") -> tuple[tuple[str, ...], 
         if isinstance(asked, Skipped) or asked.line != number:
             reason = asked.reason if isinstance(asked, Skipped) else "expected constraints, found an empty line"
             raise DataError(f"{path}, line {number}: {reason}.", "Every text needs its constraints.")
-        found.append(asked.constraints)
+        if asked.constraints.phrases is None:
+            raise DataError(
+                f"{path}, line {number}: expected words and phrases in order, found {asked.constraints}.",
+                "Texts of `pointer generate -o` say themselves which forms and which order they have.",
+            )
+        found.append(asked.constraints.phrases)
     return tuple(found)
 
 

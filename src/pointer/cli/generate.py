@@ -2,8 +2,9 @@
 
 import json
 import sys
+import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,12 +23,17 @@ if TYPE_CHECKING:
     from pointer.stage import Token
 
 
-@with_options("options", Options, RANGES, CHOICES, n="-n", banned="--ban")
+@with_options("options", Options, RANGES, CHOICES, n="-n")
 def generate(
     constraints: Annotated[
         list[str] | None,
-        typer.Argument(help="Words and phrases, or one string with ; between.", show_default=False),
+        typer.Argument(
+            help="Words and phrases, or one string with ; between. ~word: any form; a|b: either; ?word: if it fits; "
+            "!word: never; [a; b]: any order; =10-15: so many words.",
+            show_default=False,
+        ),
     ] = None,
+    template: Annotated[str | None, typer.Option(help="A text with gaps to fill: 'Dear ___, thank you.'")] = None,
     model: Annotated[
         str | None, typer.Option(help="Embedded model, folder or Hub id; writer if its base is there, else wiki.")
     ] = None,
@@ -51,18 +57,17 @@ def generate(
     as_json: Json = False,
 ) -> None:
     """Write a text around words and phrases: all of them come back, in order."""
-    if bool(constraints) == (file is not None):
-        raise UsageError("Expected constraints or --file, found both or neither.", "Give one of them.")
-    options = replace(options, banned=tuple(word.lower() for word in options.banned))
+    if bool(constraints) + (file is not None) + (template is not None) != 1:
+        raise UsageError("Expected constraints, --template or --file, found none or several.", "Give one of them.")
     if server is not None:
         if file is not None or system != "pointer" or html is not None or out is not None:
             raise UsageError("server: expected with words and phrases alone, found another option.", "Leave it out.")
-        _from_server(server, constraints or [], separator, model, options, show_stages, as_json)
+        _from_server(server, constraints or [str(template)], separator, model, options, show_stages, as_json)
         return
     _check(file, system, model, dtype, setting or [])
     from pointer.decoding.bulk import ResultFile, generate_lines, read_lists, records
 
-    asked = _asked(constraints or [], separator) if constraints else read_lists(str(file), separator)
+    asked = read_lists(str(file), separator) if file is not None else _asked(constraints or [], template, separator)
     generator = _open(system, model, device, dtype, threads, backend, setting or [])
     results = ResultFile(out, generator, options) if out is not None else None
     report = Reporter()
@@ -70,8 +75,7 @@ def generate(
         before = results.done if results is not None else 0
         for done, written in enumerate(generate_lines(generator, asked, options, batch_size, report, before), 1):
             best = written.found[0]
-            if best.missing:
-                report.lost(written.asked.line, best.missing)
+            report.about(written.asked.line, best)
             if results is not None:
                 results.add(written)
                 progress("generating", done, None)
@@ -85,8 +89,38 @@ def generate(
     report.rest()
     if remark := getattr(generator, "remark", ""):
         print(f"pointer: {generator.name}: {remark}", file=sys.stderr)
-    if report.counts and constraints:
+    if report.counts and file is None:
         raise typer.Exit(1)
+
+
+@with_options("options", Options, RANGES, CHOICES, n="-n")
+def expand(
+    sentence: Annotated[str, typer.Argument(help="A sentence to make richer.")],
+    model: Annotated[
+        str | None, typer.Option(help="Embedded model, folder or Hub id; writer if its base is there, else wiki.")
+    ] = None,
+    *,
+    options: Options,
+    as_json: Json = False,
+) -> None:
+    """Make a sentence richer: words come in between, nothing is taken out or moved.
+
+    Without --length it becomes a quarter longer at least, and at most twice as long.
+    """
+    _check(None, "pointer", model, "float32", [])
+    from pointer.decoding.bulk import Asked, Written, records
+    from pointer.decoding.generator import expansion
+
+    pointer = _open("pointer", model, None, "float32", None, None, [])
+    constraints, options = expansion(sentence, options)
+    start = time.perf_counter()
+    [found] = pointer.generate_many([constraints], **asdict(options))
+    if as_json:
+        written = Written(Asked(1, constraints), found, time.perf_counter() - start)
+        for record in records(pointer, written, options):
+            print(json.dumps(record, ensure_ascii=False))
+    else:
+        _show(found, False)
 
 
 def _check(file: str | None, system: str, model: str | None, dtype: str, setting: list[str]) -> None:
@@ -165,14 +199,19 @@ def _default_model() -> str:
     return "wiki"
 
 
-def _asked(constraints: list[str], separator: str) -> "Iterator[Asked | Skipped]":
+def _asked(constraints: list[str], template: str | None, separator: str) -> "Iterator[Asked | Skipped]":
     from pointer.decoding.bulk import Asked
-    from pointer.decoding.constraints import parse
+    from pointer.decoding.grammar import Template, parse
 
-    if len(constraints) == 1 and separator not in constraints[0] and " " in constraints[0].strip():
+    if template is not None:
+        yield Asked(1, parse(Template(template)))
+        return
+
+    found = parse(constraints[0] if len(constraints) == 1 else constraints, separator)
+    if len(constraints) == 1 and found.phrases and len(found.phrases) == 1 and " " in found.phrases[0]:
         hint = f'for several constraints give several arguments, or put "{separator}" between them'
         print(f"pointer: one phrase of {len(constraints[0].split())} words; {hint}.", file=sys.stderr)
-    yield Asked(1, parse(constraints[0] if len(constraints) == 1 else constraints, separator))
+    yield Asked(1, found)
 
 
 def _show(found: "list[Generation]", show_stages: bool) -> None:

@@ -67,7 +67,7 @@ def _help(field: "Field[Any]", text: str, may_be: str, several: bool, silent: bo
 def _option(field: "Field[Any]", hint: Any, name: str | None, text: str, may_be: str, silent: bool) -> Parameter:
     """The parameter of a command that Typer makes an option of; None if it is not given."""
     if isinstance(hint, UnionType):
-        [hint] = [one for one in get_args(hint) if one is not NoneType]
+        hint = next(one for one in get_args(hint) if one is not NoneType)
     single = get_args(hint)[0] if get_origin(hint) is tuple else hint
     several = get_args(hint)[-1:] == (Ellipsis,)
     read = None if single is bool else _reader(field.name, single, may_be)

@@ -13,6 +13,7 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pointer.decoding.generator import Generation
     from pointer.evaluation.table import Table
     from pointer.prepare.corpus import Skipped
     from pointer.prepare.shards import Progress
@@ -46,16 +47,32 @@ class Reporter:
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.incomplete = 0
+        self.unreached_lengths = 0
 
     def __call__(self, skipped: "Skipped") -> None:
         self.counts[skipped.reason] += 1
         if self.counts[skipped.reason] <= self.most:
             print(f"pointer: {skipped}", file=sys.stderr)
 
+    def about(self, line: int, text: "Generation") -> None:
+        """What a text is not."""
+        if text.missing:
+            self.lost(line, text.missing)
+        if text.stopped == "length":
+            self.unreached(line, text.text)
+
     def lost(self, line: int, constraints: "Sequence[str]") -> None:
         self.incomplete += 1
         if self.incomplete <= self.most:
             print(f"pointer: line {line}: lost {', '.join(constraints)}", file=sys.stderr)
+
+    def unreached(self, line: int, text: str) -> None:
+        self.unreached_lengths += 1
+        if self.unreached_lengths <= self.most:
+            from pointer.decoding.demand import count_sentences, count_words
+
+            size = f"{count_words(text)} words, {count_sentences(text)} sentences"
+            print(f"pointer: line {line}: the length could not be reached; the nearest has {size}.", file=sys.stderr)
 
     def rest(self) -> None:
         if self.incomplete > self.most:

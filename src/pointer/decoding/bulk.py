@@ -7,11 +7,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pointer.decoding.constraints import parse
 from pointer.decoding.generator import Generation, Generator
+from pointer.decoding.grammar import Constraints, concept_set, parse
 from pointer.decoding.options import Options
 from pointer.errors import ConstraintError, DataError
-from pointer.prepare.corpus import Corpus, Skipped
+from pointer.prepare.corpus import Corpus, Skipped, open_bytes
 from pointer.storage import full_disk_explained, write_whole
 
 BATCHES = 4
@@ -22,11 +22,17 @@ class Asked(NamedTuple):
     """The constraints of one line of the input."""
 
     line: int
-    constraints: tuple[str, ...]
+    constraints: Constraints
 
 
 def read_lists(path: str, separator: str = ";") -> Iterator[Asked | Skipped]:
-    """The constraint lists of a file, one a line: words with a separator between them, or a JSON list of strings."""
+    """The constraint lists of a file, one a line: words with a separator between them, or a JSON list of strings.
+
+    A JSON object with `concepts`, as a line of CommonGen has them, is a set: in any form, in any order.
+    """
+    if ".jsonl" in Path(path).suffixes and (sets := list(_concept_sets(path))):
+        yield from sets
+        return
     for line in Corpus((path,)):
         if isinstance(line, Skipped):
             yield line
@@ -35,6 +41,19 @@ def read_lists(path: str, separator: str = ";") -> Iterator[Asked | Skipped]:
             yield Asked(line.line, parse(_json_list(line.text) or line.text.strip(), separator))
         except ConstraintError as error:
             yield Skipped(line.source, line.line, str(error).rstrip("."))
+
+
+def _concept_sets(path: str) -> Iterator[Asked | Skipped]:
+    """The sets of a file whose first line is one; of any other file nothing."""
+    with open_bytes(path) as file:
+        for number, line in enumerate(file, 1):
+            try:
+                concepts = json.loads(line)["concepts"]
+                yield Asked(number, concept_set(list(map(str, concepts))))
+            except (ValueError, KeyError, TypeError, ConstraintError):
+                if number == 1:
+                    return
+                yield Skipped(path, number, "expected a set of concepts, found something else")
 
 
 def _json_list(text: str) -> list[str] | None:

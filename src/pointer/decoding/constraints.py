@@ -6,43 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from pointer.errors import ConstraintError
 from pointer.text import normalise
 from pointer.vocabulary import Vocabulary
+from pointer.writing import Unit
 
 INSERTED = -1
 """Owner of a token that the model inserted; constraints own theirs by their number."""
-_WANTED = 'a list of words and phrases, or one string with ";" between them'
 FRAME = -2
 """Owner of `[CLS]` and `[SEP]`."""
-
-
-def parse(constraints: str | Sequence[str], separator: str = ";") -> tuple[str, ...]:
-    """The constraints of a list, or of one string with a separator between them.
-
-    >>> parse("new york; prime minister")
-    ('new york', 'prime minister')
-    """
-    if not isinstance(constraints, str | Sequence) or isinstance(constraints, bytes):
-        raise ConstraintError(f"Expected {_WANTED}, found {constraints!r:.100}.", "Give a list of strings.")
-    parts = constraints.split(separator) if isinstance(constraints, str) else list(constraints)
-    found = []
-    for number, part in enumerate(parts, 1):
-        if not isinstance(part, str):
-            several = isinstance(part, Sequence)
-            raise ConstraintError(
-                f"Expected {_WANTED}, found {part!r:.100} as constraint {number}.",
-                "For several lists at once use generate_many." if several else "Give a list of strings.",
-            )
-        if not normalise(part):
-            raise ConstraintError(
-                f"constraint {number} ({part!r}) is empty. Expected a word or a phrase.",
-                f'Remove it, or give a list where a phrase contains the separator "{separator}".',
-            )
-        found.append(" ".join(part.split()))
-    if not found:
-        raise ConstraintError("Expected at least one constraint, found none.", "Give a word or a phrase.")
-    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -106,3 +77,23 @@ def open_gaps(sequence: Tokens, vocabulary: Vocabulary, locks: Locks) -> npt.NDA
     if locks.end:
         is_open[mine[-1] :] = False
     return np.flatnonzero(is_open)
+
+
+def units_of(
+    tokens: Tokens, constraints: Sequence[str], vocabulary: Vocabulary, glue: Sequence[tuple[bool, bool]] | None = None
+) -> list[Unit]:
+    """The words of a text, a constraint being one of them however many pieces it has.
+
+    `glue` says of every constraint of a template whether it stands without a space after and before the rest.
+    """
+    units: list[Unit] = []
+    for piece, owner in zip(tokens.ids.tolist(), tokens.owner.tolist(), strict=True):
+        token = vocabulary.tokens[piece]
+        if owner >= 0:
+            if not units or units[-1].constraint != owner:
+                units.append(Unit(constraints[owner], owner, glue[owner] if glue else None))
+        elif owner == INSERTED and token.startswith("##"):
+            units[-1] = Unit(units[-1].text + token[2:], None)
+        elif owner == INSERTED:
+            units.append(Unit(token, None))
+    return units

@@ -16,48 +16,32 @@ import numpy as np
 import numpy.typing as npt
 
 from pointer.decoding.constraints import FRAME, INSERTED, Tokens, first_stage
+from pointer.decoding.demand import Demand, count_sentences, count_words
 from pointer.decoding.options import Options
 from pointer.decoding.rules import Rules
 from pointer.decoding.scores import Scores
-from pointer.decoding.search import Filling, Steps, Text, at_once, fill
+from pointer.decoding.search import Filling, Steps, Text, at_once, fill, is_required, written
 from pointer.english import SENTENCE_ENDS
 from pointer.errors import ConstraintError
 from pointer.runtime import Predict
 from pointer.stage import Stage, Token
-from pointer.vocabulary import Vocabulary
-from pointer.writing import Unit
 
 
 @dataclass(frozen=True)
 class Growth:
     """A text on its way: where it is now, how it came there, and why it stopped if it did."""
 
-    constraints: tuple[str, ...]
     text: Text
     stages: tuple[Stage, ...]
     likelihood: float = 0.0
     """The model's own log-probability of every decision so far, `[NOI]` included."""
     stopped: str = ""
-    """`converged`, `max_stages` or `max_length` once it is done."""
+    """`converged`, `max_stages` or `max_length` once it is done; `length` if its length could not be reached."""
 
     @property
     def score(self) -> float:
         """The log-likelihood of all decisions per gap of the text."""
         return self.likelihood / (len(self.text.tokens) - 1)
-
-    def units(self, vocabulary: Vocabulary) -> list[Unit]:
-        """The words of the text, a constraint being one of them however many pieces it has."""
-        units: list[Unit] = []
-        for piece, owner in zip(self.text.tokens.ids.tolist(), self.text.tokens.owner.tolist(), strict=True):
-            token = vocabulary.tokens[piece]
-            if owner >= 0:
-                if not units or units[-1].constraint != owner:
-                    units.append(Unit(self.constraints[owner], owner))
-            elif owner == INSERTED and token.startswith("##"):
-                units[-1] = Unit(units[-1].text + token[2:], None)
-            elif owner == INSERTED:
-                units.append(Unit(token, None))
-        return units
 
 
 class Candidate(Protocol):
@@ -115,17 +99,26 @@ class Engine(Loop[Growth]):
         self.end = end
         self.name = name
 
-    def start(self, constraints: tuple[str, ...], number: int = 0) -> Growth:
-        """X^0. `number` tells apart several texts that are drawn for the same constraints."""
-        tokens = first_stage(constraints, self.vocabulary, self.end)
-        if len(tokens) > self.options.max_length:
+    def start(self, demand: Demand, number: int = 0) -> Growth:
+        """X^0. `number` tells apart several texts that are drawn for the same constraints, all settled."""
+        constraints = demand.constraints
+        tokens = self._separated(first_stage(constraints, self.vocabulary, self.end), demand)
+        needed = len(tokens) + sum(item.after_gap for item in demand.items) + demand.ends_with_gap
+        if needed > self.options.max_length:
             raise ConstraintError(
-                f"Expected constraints of at most {self.options.max_length} tokens, found {len(tokens)}.",
+                f"Expected constraints of at most {self.options.max_length} tokens, found {needed}.",
                 "Give fewer constraints, or raise max_length if the model allows it.",
             )
         content = json.dumps([self.options.seed, number, constraints]).encode()
-        text = Text(tokens, 0, hashlib.blake2b(content, digest_size=32).digest())
-        return Growth(constraints, text, (self._shown(tokens),), stopped=self._limit(text))
+        text = Text(tokens, 0, hashlib.blake2b(content, digest_size=32).digest(), demand)
+        return Growth(text, (self._shown(tokens),), stopped=self._limit(text))
+
+    def _separated(self, tokens: Tokens, demand: Demand) -> Tokens:
+        """With commas between constraints that would be something forbidden side by side."""
+        if not demand.forbids(written(tokens, demand, self.vocabulary)):
+            return tokens
+        edges = np.flatnonzero((tokens.owner[1:] != tokens.owner[:-1]) & (tokens.owner[1:] >= 0))[1:]
+        return tokens.filled(dict.fromkeys(edges.tolist(), self.vocabulary.id(",")))[0]
 
     def advance(self, pools: Sequence[list[Growth]]) -> list[list[Growth]]:
         """The candidates of every text one stage later."""
@@ -152,16 +145,32 @@ class Engine(Loop[Growth]):
         return self.options.n if self.options.decoding == "beam" else 1
 
     def _after(self, growth: Growth, way: Filling) -> Growth:
-        if not way.tokens and (gap := self._end_without_mark(growth.text.tokens)) is not None:
+        if not way.tokens and (wants := self._wants(growth.text)):
+            tried = growth.text.tried | {wants}
+            return replace(growth, text=replace(growth.text, wants=wants, tried=tried))
+        if not way.tokens and (gap := self._end_without_mark(growth.text)) is not None:
             way = replace(way, tokens={gap: self.vocabulary.id(".")}, own={gap: 0.0})
         return self._grown(growth, way)
 
-    def _end_without_mark(self, tokens: Tokens) -> int | None:
+    def _wants(self, text: Text) -> str:
+        """What a text that would not grow any more has to have still, if it was not tried in vain."""
+        words, sentences = text.demand.words, text.demand.sentences
+        so_far = written(text.tokens, text.demand, self.vocabulary) if words or sentences else ""
+        if sentences is not None and count_sentences(so_far) < sentences.low and "sentence" not in text.tried:
+            return "sentence"
+        is_short = words is not None and count_words(so_far) < words.low
+        return "words" if is_short and "words" not in text.tried else ""
+
+    def _end_without_mark(self, text: Text) -> int | None:
         """The last gap, if a full stop is missing there."""
-        if not self.scores.preset.full_stop or self.options.lock_end or "." in self.options.banned:
+        tokens, demand = text.tokens, text.demand
+        if not self.scores.preset.full_stop or demand.lock_end:
             return None
         last = int(np.flatnonzero(tokens.ids != self.vocabulary.id("[SEP]"))[-1])
-        return None if self.vocabulary.tokens[tokens.ids[last]] in SENTENCE_ENDS else last
+        if self.vocabulary.tokens[tokens.ids[last]] in SENTENCE_ENDS:
+            return None
+        closed, _ = tokens.filled({last: self.vocabulary.id(".")})
+        return None if demand.forbids(written(closed, demand, self.vocabulary)) else last
 
     def _limit(self, text: Text) -> str:
         if len(text.tokens) >= self.options.max_length:
@@ -175,17 +184,24 @@ class Engine(Loop[Growth]):
         room = self.options.max_length - len(growth.text.tokens)
         # Where not everything fits, the insertions that were decided first are made (in a round the surest gap decides
         # first), and the text stops growing. Any other choice might bring words together that the rules keep apart.
-        decided = list(way.tokens)
+        decided = sorted(way.tokens, key=lambda gap: not is_required(growth.text, gap))
         growth = replace(growth, likelihood=growth.likelihood - sum(way.own[gap] for gap in decided[room:]))
         after, new = growth.text.tokens.filled({gap: way.tokens[gap] for gap in decided[:room]})
         separator = after.ids == self.vocabulary.id("[SEP]")
         after = Tokens(after.ids, np.where(separator & (after.owner == INSERTED), FRAME, after.owner))
-        text = replace(growth.text, tokens=after, stage=growth.text.stage + 1)
+        text = replace(growth.text, tokens=after, stage=growth.text.stage + 1, wants="", tried=frozenset())
         stages = (*growth.stages, self._shown(after, new))
-        return replace(growth, text=text, stages=stages, stopped=self._limit(text))
+        return replace(growth, text=text, stages=stages, stopped=self._why(text, self._limit(text)))
 
     def _converged(self, growth: Growth) -> Growth:
-        return replace(growth, stages=(*growth.stages, self._shown(growth.text.tokens)), stopped="converged")
+        stages = (*growth.stages, self._shown(growth.text.tokens))
+        return replace(growth, stages=stages, stopped=self._why(growth.text, "converged"))
+
+    def _why(self, text: Text, stopped: str) -> str:
+        """Why a text stops, if it does: `length` if it has not the length it should have."""
+        demand = text.demand
+        is_steered = stopped and (demand.words is not None or demand.sentences is not None)
+        return "length" if is_steered and demand.misses(written(text.tokens, demand, self.vocabulary)) else stopped
 
     def _shown(self, tokens: Tokens, new: npt.NDArray[np.bool_] | None = None) -> Stage:
         """A stage for people: without the frame, and with what is new marked."""

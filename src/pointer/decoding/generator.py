@@ -3,24 +3,29 @@
 from abc import ABC, abstractmethod
 from collections import abc
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from pointer.checkpoint import ONNX, checkpoint_folder, is_causal
-from pointer.decoding.constraints import parse
+from pointer.decoding.demand import Demand, content_words, count_words, demand_of
+from pointer.decoding.grammar import Constraints, Given, Template, parse
 from pointer.decoding.options import BACKENDS, DTYPES, Options
+from pointer.decoding.picks import BY_LANGUAGE_MODEL, ranked
 from pointer.errors import UsageError, missing_extra
 from pointer.fields import sentences
 from pointer.integrity import check_sizes
 from pointer.runtime import check_threads
 from pointer.stage import Stage
 
-Constraints = str | Sequence[str]
-LENGTH_TRIES = 7
-"""Texts that are decoded to find the `[NOI]` offset for a wanted length."""
+LENGTH_TRIES = 3
+"""Texts that are decoded at most to reach a wanted length: as always, nudged, steered."""
 SCORED_TOGETHER = 8
 """Drafts that a language model scores before others may have the machine."""
+NUDGE = 1.5
+"""What `[NOI]` gains or loses where a text has too many or too few words, before one is steered to its length."""
+SAMPLE_ROUNDS = 4
+"""Times that samples are drawn to find different ones, before words are avoided."""
 
 
 @dataclass(frozen=True)
@@ -39,15 +44,23 @@ class Generation:
     """The model's log-likelihood of all decisions by which the text grew, per gap of the text; to four digits, as the
     last ones of a sum depend on what else is computed with it."""
     stopped: str
-    """`converged`, `max_stages` or `max_length`."""
+    """`converged`, `max_stages` or `max_length`; `length` if the length that was asked for could not be reached."""
     constraints: tuple[str, ...] = ()
+    """The constraints in the order and the forms that the text has them in."""
     missing: tuple[str, ...] = ()
     """Constraints that are not in the text: always none, but for the preset `released`."""
+    asked: tuple[str, ...] = ()
+    """The constraints as they were asked for, those that were optional and left out included."""
+    order: tuple[int, ...] = ()
+    """For each of `constraints`, which of `asked` it is."""
+    glue: tuple[tuple[bool, bool], ...] | None = field(default=None, repr=False)
+    """Of a template: does each stretch touch what is before it, and what follows it?"""
 
     def to_dict(self) -> dict[str, Any]:
         """The generation for programs."""
         stages = [[{"token": text, "new": new} for text, new in stage] for stage in self.stages]
-        return {field.name: getattr(self, field.name) for field in fields(self)} | {"stages": stages}
+        shown = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "glue"}
+        return shown | {"stages": stages}
 
 
 class Wanted(NamedTuple):
@@ -72,9 +85,7 @@ class Generator(Protocol):
     name: str
     """What records and errors call it."""
 
-    def generate_many(
-        self, lists: Sequence[Constraints], batch_size: int = 64, **options: Any
-    ) -> list[list[Generation]]:
+    def generate_many(self, lists: Sequence[Given], batch_size: int = 64, **options: Any) -> list[list[Generation]]:
         """For every list of constraints its texts, best first."""
 
 
@@ -106,6 +117,9 @@ class Pointer(ABC):
     """How many weights the model has, those of its base included."""
     files: dict[str, bytes]
     """What travels with the model: tables and the card."""
+
+    chooses_on_the_way = False
+    """Are order and forms chosen while the text grows, or before?"""
 
     # -- what a kind of model has to say
 
@@ -183,14 +197,12 @@ class Pointer(ABC):
         return _with_torch(folder, str(name), device, dtype, threads)
 
     @with_options_listed
-    def generate(self, constraints: Constraints, **options: Any) -> Generation:
-        """The best text for some constraints: a list, or one string with `;` between them."""
+    def generate(self, constraints: Given, **options: Any) -> Generation:
+        """The best text for some constraints: a list, or one string with `;` between them (docs/constraints.md)."""
         return self.generate_many([constraints], **options)[0][0]
 
     @with_options_listed
-    def generate_many(
-        self, lists: Sequence[Constraints], batch_size: int = 64, **options: Any
-    ) -> list[list[Generation]]:
+    def generate_many(self, lists: Sequence[Given], batch_size: int = 64, **options: Any) -> list[list[Generation]]:
         """For every list of constraints its `n` texts, best first; the order of the lists is kept."""
         chosen = Options.of(options)
         if isinstance(lists, str) or not isinstance(lists, Sequence):
@@ -205,34 +217,44 @@ class Pointer(ABC):
         return results
 
     @with_options_listed
-    def stream(self, constraints: Constraints, **options: Any) -> Iterator[Generation]:
+    def expand(self, sentence: str, **options: Any) -> Generation:
+        """A richer sentence: nothing is taken out or moved, words come in between.
+
+        Without a `length` it becomes a quarter longer at least, and at most twice as long.
+        """
+        constraints, chosen = expansion(sentence, Options.of(options))
+        return self.generate(constraints, **asdict(chosen))
+
+    @with_options_listed
+    def stream(self, constraints: Given, **options: Any) -> Iterator[Generation]:
         """The text after every stage, X^0 first; the last one is finished (`stopped` says why)."""
-        chosen = Options.of(options)
-        if chosen.n > 1 or chosen.best_of > 1 or chosen.length is not None or chosen.preset == "released":
-            raise UsageError(
-                "stream: expected one text, one draft, no length and no preset released.", "Use generate_many."
-            )
+        chosen, parsed = Options.of(options), parse(constraints)
         self.refuse_what_it_cannot(chosen)
+        if not self.can_stream(parsed, chosen):
+            raise UsageError(
+                "stream: expected one text, one draft, no length and no preset released"
+                f"{'' if self.chooses_on_the_way else ', and nothing to choose before the first stage'}.",
+                "Use generate_many.",
+            )
         engine = self.engine(chosen)
-        growth = engine.start(parse(constraints))
+        growth = engine.start(demand_of(parsed, chosen))
         yield self.written(growth)
         for [pool] in engine.run([growth]):
             yield self.written(pool[0])
 
-    def plan(self, constraints: tuple[str, ...], options: Options) -> Plan:
+    def can_stream(self, constraints: Constraints, options: Options) -> bool:
+        """Is there one text whose stages can be watched while it grows?"""
+        demand = demand_of(constraints, options)
+        is_one = options.n == options.best_of == 1 and options.preset != "released"
+        is_open = demand.words is None and demand.sentences is None
+        return is_one and is_open and (self.chooses_on_the_way or demand.is_settled)
+
+    def plan(self, constraints: Given, options: Options) -> Plan:
         """How to get the texts of one list, best first."""
         self.refuse_what_it_cannot(options)
-        if options.length is not None:
-            return (yield from self._of_length(constraints, options, options.length))
-        if options.best_of > 1:
-            return (yield from self._picked(constraints, options))
-        if options.decoding == "sample":
-            return (yield from self._samples(constraints, options))
-        engine = self.engine(options)
-        [pool] = yield Wanted(engine, [engine.start(constraints)])
-        return [self.written(growth) for growth in pool]
+        return (yield from self._different(demand_of(parse(constraints), options), options))
 
-    def _generate(self, lists: list[tuple[str, ...]], options: Options) -> list[list[Generation]]:
+    def _generate(self, lists: list[Constraints], options: Options) -> list[list[Generation]]:
         """Follow the plans of all lists; what they want of engines of one kind grows together."""
         plans = [self.plan(constraints, options) for constraints in lists]
         answers: dict[int, Any] = dict.fromkeys(range(len(lists)))
@@ -252,56 +274,88 @@ class Pointer(ABC):
                 answers |= {i: [next(pools) for _ in want.growths] for i, want in together.items()}
         return [results[i] for i in range(len(lists))]
 
-    def _samples(self, constraints: tuple[str, ...], options: Options) -> Plan:
-        """`n` different texts; where the model has no more to say after some tries, fewer."""
-        engine = self.engine(options)
-        found: dict[str, Generation] = {}
-        for attempt in range(4):
+    def _different(self, demand: Demand, options: Options) -> Plan:
+        """`n` texts that differ; where the model has no more to say, fewer.
+
+        Those that come by themselves are looked at first. If they are too few, others are written without the words
+        that the first ones have.
+        """
+        found: list[Generation] = []
+        for text in (yield from self._of_length(demand, options)):
+            _add_if_different(found, text, options.n)
+        while 0 < len(found) < options.n:
+            said = frozenset(word for text in found for word in _inserted(text))
+            others = yield from self._of_length(replace(demand, avoided=said), options)
+            before = len(found)
+            for text in others:
+                _add_if_different(found, text, options.n)
+            if len(found) == before:
+                break
+        return found
+
+    def _of_length(self, demand: Demand, options: Options) -> Plan:
+        """Texts of the length that is asked for, best first.
+
+        A text that has it by itself reads best. So the model is asked as always first, and if that text has too many or
+        too few words, with `[NOI]` more or less likely. If that does not lead there, a text is steered.
+        """
+        if demand.words is None and demand.sentences is None:
+            return (yield from self._texts(demand, options))
+        free = replace(demand, words=None, sentences=None)
+        found = yield from self._texts(free, options)
+        offset = NUDGE if _is_long(demand, found[0].text) else -NUDGE
+        tries = [(demand.misses(found[0].text), found)]
+        if demand.words is not None and tries[0][0]:
+            found = yield from self._texts(free, replace(options, noi_offset=options.noi_offset + offset))
+            tries.append((demand.misses(found[0].text), found))
+        for _, found in tries:
+            if fitting := [text for text in found if not demand.misses(text.text)]:
+                return fitting
+        found = yield from self._texts(demand, options)
+        tries.insert(0, (demand.misses(found[0].text), found))
+        _, found = min(tries, key=lambda one: one[0])
+        return [replace(text, stopped="length") if demand.misses(text.text) else text for text in found]
+
+    def _texts(self, demand: Demand, options: Options) -> Plan:
+        """Texts as the decoding gives them, best first."""
+        if options.best_of > 1:
+            return (yield from self._picked(demand, options))
+        if options.decoding == "sample":
+            return (yield from self._samples(demand, options))
+        engine = self.engine(replace(options, n=1))
+        [[best, *_]] = yield Wanted(engine, [engine.start(demand)])
+        return [self.written(best)]
+
+    def _samples(self, demand: Demand, options: Options) -> Plan:
+        """Some samples that differ, the likeliest first; perhaps fewer than `n`."""
+        engine = self.engine(replace(options, n=1))
+        found: list[Generation] = []
+        for attempt in range(SAMPLE_ROUNDS):
             numbers = range(attempt * options.n, (attempt + 1) * options.n - len(found))
-            pools = yield Wanted(engine, [engine.start(constraints, number) for number in numbers])
+            pools = yield Wanted(engine, [engine.start(demand, number) for number in numbers])
             for [growth] in pools:
-                generation = self.written(growth)
-                found.setdefault(generation.text, generation)
+                _add_if_different(found, self.written(growth), options.n)
             if len(found) == options.n:
                 break
-        return sorted(found.values(), key=lambda generation: -generation.score)
+        return sorted(found, key=lambda generation: -generation.score)
 
-    def _picked(self, constraints: tuple[str, ...], options: Options) -> Plan:
-        """The likeliest of several drafts, by a language model.
-
-        It is the probability of the whole text that counts. By that of a token on average, texts win that go on and on.
-        """
-        drafts = yield from self._drafts(constraints, options)
+    def _picked(self, demand: Demand, options: Options) -> Plan:
+        """Several drafts, the one that reads best first."""
+        drafts = yield from self._drafts(demand, replace(options, n=1))
         found = list({draft.text: draft for draft in drafts}.values())
         scores: list[float] = []
-        for start in range(0, len(found), SCORED_TOGETHER):
+        for start in range(0, len(found), SCORED_TOGETHER) if options.pick_by in BY_LANGUAGE_MODEL else ():
             scores += self.likelihood([draft.text for draft in found[start : start + SCORED_TOGETHER]])
             yield Wanted(self.engine(options), [])
-        scores = scores or [draft.score for draft in found]
-        ranked = sorted(zip(scores, found, strict=True), key=lambda one: -one[0])
-        return [draft for _, draft in ranked[: options.n]]
+        return ranked(found, options.pick_by, scores)
 
-    def _drafts(self, constraints: tuple[str, ...], options: Options) -> Plan:
+    def _drafts(self, demand: Demand, options: Options) -> Plan:
         """The greedy text, and samples beside it."""
-        alone = replace(options, best_of=1, n=1)
-        greedy = yield from self.plan(constraints, replace(alone, decoding="greedy"))
-        several = replace(alone, decoding="sample", n=options.best_of - 1)
-        return greedy + (yield from self.plan(constraints, several))
-
-    def _of_length(self, constraints: tuple[str, ...], options: Options, words: int) -> Plan:
-        """Bisect the `[NOI]` offset; keep the texts that come nearest to the length."""
-        low, high = -12.0, 12.0
-        best: list[Generation] = []
-        for _ in range(LENGTH_TRIES):
-            offset = (low + high) / 2
-            found = yield from self.plan(
-                constraints, replace(options, length=None, noi_offset=options.noi_offset + offset)
-            )
-            size = _words(found[0])
-            if not best or abs(size - words) < abs(_words(best[0]) - words):
-                best = found
-            low, high = (low, offset) if size < words else (offset, high)
-        return best
+        engine = self.engine(replace(options, decoding="greedy", best_of=1))
+        [[greedy]] = yield Wanted(engine, [engine.start(demand)])
+        several = self.engine(replace(options, decoding="sample", best_of=1))
+        pools = yield Wanted(several, [several.start(demand, number) for number in range(options.best_of - 1)])
+        return [self.written(greedy), *(self.written(growth) for [growth] in pools)]
 
 
 def _has_onnx(folder: Path) -> bool:
@@ -357,9 +411,33 @@ def rounded(score: float) -> float:
 
 
 def tries(options: Options) -> int:
-    """How many texts of one list are decoded for a wanted length."""
-    return 1 if options.length is None else LENGTH_TRIES
+    """How many times the texts of one list are decoded at most, for a wanted length and to have different ones."""
+    steered = options.length is not None or options.sentences is not None
+    return options.n * (LENGTH_TRIES if steered else 1)
 
 
-def _words(generation: Generation) -> int:
-    return len(generation.text.split())
+def expansion(sentence: str, options: Options) -> tuple[Constraints, Options]:
+    """What asks for a richer sentence: longer by a quarter at least, if no length is asked for."""
+    words = max(1, count_words(sentence))
+    if options.length is None:
+        options = replace(options, length=f"{min(400, words + -(-words // 4))}-{min(400, 2 * words)}")
+    return Constraints((Template(sentence, everywhere=True),)), options
+
+
+def _inserted(text: Generation) -> frozenset[str]:
+    return content_words(text.text, text.spans)
+
+
+def _add_if_different(found: list[Generation], text: Generation, most: int) -> None:
+    """Add a text unless there are enough, or it shares more than half of its content words with one of them."""
+    words = _inserted(text)
+    for other in found:
+        fewer = min(len(words), len(_inserted(other)))
+        if text.text == other.text or 2 * len(words & _inserted(other)) > fewer:
+            return
+    if len(found) < most:
+        found.append(text)
+
+
+def _is_long(demand: Demand, text: str) -> bool:
+    return demand.words is not None and count_words(text) > demand.words.high

@@ -3,19 +3,24 @@
 from dataclasses import dataclass, fields
 from typing import Any
 
+from pointer.decoding.grammar import Length
 from pointer.decoding.presets import PRESETS
-from pointer.errors import UsageError
+from pointer.errors import ConstraintError, UsageError
 from pointer.fields import check_fields
 
 BACKENDS = ("onnx", "torch")
 """What can run a model."""
 DTYPES = ("float32", "bfloat16", "float16")
 """What the weights of a model may be held in."""
-CHOICES = {"decoding": ("greedy", "sample", "beam"), "preset": (*PRESETS, "released")}
+CHOICES = {
+    "decoding": ("greedy", "sample", "beam"),
+    "preset": (*PRESETS, "released"),
+    "pick_by": ("auto", "model", "mbr", "language-model"),
+}
 RANGES: dict[str, tuple[float, float]] = {
     "n": (1, 64), "seed": (-(2**63), 2**63 - 1), "temperature": (0.01, 100), "top_k": (0, 1_000_000),
     "top_p": (0.0001, 1), "min_p": (0, 1), "width": (1, 64), "rounds": (0, 8), "max_stages": (0, 64),
-    "max_length": (3, 512), "best_of": (1, 64), "length": (1, 400), "noi_offset": (-100, 100),
+    "max_length": (3, 512), "best_of": (1, 64), "noi_offset": (-100, 100),
     "presence_penalty": (0, 100),
 }  # fmt: skip
 """What a number may be; a seed has to fit into that of PyTorch."""
@@ -34,7 +39,7 @@ class Options:
     preset: str = "default"
     """How probabilities are adjusted: `default`, `plain`, `paper`; `released` is the authors' decoder, bug for bug."""
     n: int = 1
-    """How many different texts to give (sample and beam), best first."""
+    """How many different texts to give, best first: no two share more than half of the content words inserted."""
     seed: int = 0
     """Of sampling: the same seed and constraints give the same text, whatever else is in the batch."""
     temperature: float = 1.0
@@ -54,8 +59,16 @@ class Options:
     """Stages after which decoding stops."""
     max_length: int = 128
     """Tokens, `[CLS]` and `[SEP]` included, at which the text stops growing."""
-    length: int | None = None
-    """About how many words the text should have; reached roughly, by making `[NOI]` more or less likely."""
+    unordered: bool = False
+    """The constraints may come in any order: the model chooses."""
+    forbid: tuple[str, ...] = ()
+    """A word or phrase that is nowhere in the text, whatever its case; `~word` for all its forms."""
+    forbid_forms: bool = False
+    """What is forbidden is forbidden in all its forms."""
+    length: str | int | None = None
+    """How many words the text has: `12`, or `10-15`."""
+    sentences: str | int | None = None
+    """How many sentences the text has: `2`, or `1-3`."""
     noi_offset: float = 0.0
     """Added to the log-probability of `[NOI]`: above 0 gives shorter texts, below 0 longer ones."""
     presence_penalty: float = 0.0
@@ -64,37 +77,39 @@ class Options:
     """Insert nothing before the first constraint."""
     lock_end: bool = False
     """Insert nothing after the last constraint."""
-    banned: tuple[str, ...] = ()
-    """Words that are never inserted."""
     best_of: int = 1
     """Drafts that are written for each list: the greedy text, samples, and for a writer a beam; the `n` that read best
     are given."""
+    pick_by: str = "auto"
+    """Which drafts read best: by the `model` that wrote them, by what they have in common (`mbr`, minimum Bayes risk),
+    or by a `language-model`; `auto` is the last where it is installed, else the first."""
     style: str | None = None
     """What a text is like, for models that know several styles: `everyday`, `reviews`, `news`, `wiki`."""
 
     def __post_init__(self) -> None:
         check_fields(self, RANGES, CHOICES)
-        for word in self.banned:
-            if not word or not word.isalnum():
-                raise UsageError(f'banned: expected single words, found "{word}".', "Ban each word by itself.")
+        for name in ("length", "sentences"):
+            value = getattr(self, name)
+            if value is not None:
+                try:
+                    Length.of(value)
+                except ConstraintError as error:
+                    raise UsageError(f"{name}: {error.message.partition(': ')[2]}", error.hint) from None
+                object.__setattr__(self, name, str(value))
         self._check_drafts()
 
     def _check_drafts(self) -> None:
         """Refuse numbers of texts that the way of decoding cannot give."""
-        if self.n > 1 and self.decoding == "greedy" and self.best_of == 1:
-            raise UsageError(f"n: expected 1 for greedy decoding, found {self.n}.", "Choose sample or beam.")
-        if self.decoding == "beam" and self.n > self.width:
-            raise UsageError(f"n: expected at most the beam width {self.width}, found {self.n}.", "Raise width.")
         if self.best_of > 1 and (self.decoding == "beam" or self.n > self.best_of):
             raise UsageError(
                 "best_of: expected greedy or sample and at least n drafts, found another option.",
                 "Leave out beam, or raise best_of.",
             )
-        if self.preset == "released" and (
-            self.decoding == "beam" or self.n > 1 or self.best_of > 1 or self.length is not None
-        ):
+        others = (self.n > 1, self.best_of > 1, self.unordered, self.forbid, self.length, self.sentences)
+        if self.preset == "released" and (self.decoding == "beam" or any(others)):
             raise UsageError(
-                "preset: released expects greedy or sample, n and best_of 1 and no length, found another option.",
+                "preset: released expects greedy or sample, n and best_of 1 and nothing of length, order or forbidden "
+                "words, found another option.",
                 "The authors' decoder has nothing else; choose another preset.",
             )
 

@@ -10,14 +10,16 @@ import numpy as np
 
 from pointer.checkpoint import CARD, CURVE, ONNX, TABLES, casing_of, insertion_config, read_files, words_of
 from pointer.decoding import picks
-from pointer.decoding.constraints import FRAME, INSERTED, Tokens, first_stage
+from pointer.decoding.arranging import Arranger
+from pointer.decoding.constraints import FRAME, INSERTED, Tokens, first_stage, units_of
+from pointer.decoding.demand import demand_of
 from pointer.decoding.engine import Engine, Growth
-from pointer.decoding.generator import Generation, Plan, Pointer, rounded, tries
+from pointer.decoding.generator import Generation, Plan, Pointer, Wanted, rounded, tries
+from pointer.decoding.grammar import Given, parse
 from pointer.decoding.options import Options
 from pointer.decoding.presets import PRESETS, Preset
 from pointer.decoding.rules import Rules
 from pointer.decoding.scores import Scores
-from pointer.decoding.search import Text
 from pointer.errors import UsageError
 from pointer.runtime import Predict, onnx
 from pointer.stage import Token, births
@@ -128,11 +130,18 @@ class ParallelPointer(Pointer):
                 "Leave it out, or choose the model writer.",
             )
 
-    def plan(self, constraints: tuple[str, ...], options: Options) -> Plan:
-        """How to get the texts of one list, best first."""
+    def plan(self, constraints: Given, options: Options) -> Plan:
+        """How to get the texts of one list, best first; what there is to choose is chosen before any insertion."""
+        self.refuse_what_it_cannot(options)
+        demand = demand_of(parse(constraints), options)
         if options.preset == "released":
             return [self._released(constraints, options)]
-        return (yield from super().plan(constraints, options))
+        if demand.is_settled:
+            return (yield from self._different(demand, options))
+        arranger = Arranger(self.predict, self.vocabulary, self.end)
+        [[arranged]] = yield Wanted(arranger, [arranger.start(demand)])
+        found = yield from self._different(arranged.settled, options)
+        return [replace(one, asked=demand.asked, order=arranged.order) for one in found]
 
     def likelihood(self, texts: list[str]) -> list[float]:
         """The log-probability of texts by a language model; nothing where none is installed."""
@@ -151,7 +160,7 @@ class ParallelPointer(Pointer):
             presence_penalty=options.presence_penalty,
             words=self.words if preset.whole_words else None,
         )
-        rules = Rules(preset, options.banned)
+        rules = Rules(preset)
         return Engine(self.predict, scores, rules, options, self.end, self.longest, self.name)
 
     def _rounds(self, options: Options) -> int:
@@ -171,10 +180,14 @@ class ParallelPointer(Pointer):
 
     def written(self, growth: Growth) -> Generation:
         """A text as it stands now, finished or not."""
-        text, spans = write(growth.units(self.vocabulary), self.casing)
-        tokens = tuple(token.text for token in growth.stages[-1])
-        score = rounded(growth.score)
-        return Generation(text, tokens, tuple(spans), growth.stages, score, growth.stopped, growth.constraints)
+        tokens, demand = growth.text.tokens, growth.text.demand
+        text, spans = write(units_of(tokens, demand.constraints, self.vocabulary, demand.glue), self.casing)
+        shown = tuple(token.text for token in growth.stages[-1])
+        asked, order = demand.asked, tuple(range(len(demand.items)))
+        why, glue, score = growth.stopped, demand.glue, rounded(growth.score)
+        return Generation(
+            text, shown, tuple(spans), growth.stages, score, why, demand.constraints, (), asked, order, glue
+        )
 
     def drafts(self, generation: Generation) -> list[str]:
         """The text after every stage of a generation, X^0 first."""
@@ -191,11 +204,16 @@ class ParallelPointer(Pointer):
         texts = []
         for stage in range(len(generation.stages)):
             tokens = Tokens(ids[born <= stage], owner[born <= stage])
-            units = Growth(generation.constraints, Text(tokens, stage, b""), ()).units(self.vocabulary)
+            units = units_of(tokens, generation.constraints, self.vocabulary, generation.glue)
             texts.append(write(units, self.casing)[0])
         return texts
 
-    def _released(self, constraints: tuple[str, ...], options: Options) -> Generation:
+    def _released(self, given: Given, options: Options) -> Generation:
+        constraints = parse(given).phrases
+        if constraints is None:
+            raise UsageError(
+                "preset: released expects words and phrases in order, found more.", "Choose another preset."
+            )
         if self.model is None:
             raise UsageError(
                 f"preset: released expects PyTorch, which does not run {self.name} here.",
@@ -211,4 +229,4 @@ class ParallelPointer(Pointer):
         stages = tuple(tuple(Token(self.vocabulary.tokens[i], False) for i in ids) for ids in found.stages)
         tokens = tuple(token.text for token in stages[-1])
         missing = tuple(missing_constraints(found.text, constraints))
-        return Generation(found.text, tokens, (), stages, float("nan"), "max_stages", constraints, missing)
+        return Generation(found.text, tokens, (), stages, float("nan"), "max_stages", constraints, missing, constraints)

@@ -87,15 +87,14 @@ RULES: dict[str, Rule] = {
 
 
 class Rules:
-    """The rules of a preset, and the words that the caller bans."""
+    """The rules of a preset."""
 
-    def __init__(self, preset: Preset, banned: Sequence[str] = ()) -> None:
+    def __init__(self, preset: Preset) -> None:
         self.rules = [RULES[name] for name in sorted(preset.rules)]
-        self.banned = frozenset(banned)
 
     def __bool__(self) -> bool:
-        return bool(self.rules or self.banned)
+        return bool(self.rules)
 
     def refuse(self, new: Insertion) -> bool:
         """Is the insertion against a rule?"""
-        return new.word in self.banned or any(rule(new) for rule in self.rules)
+        return any(rule(new) for rule in self.rules)

@@ -11,19 +11,22 @@ import hashlib
 import math
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from itertools import islice
 from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from pointer.decoding.constraints import INSERTED, Locks, Tokens, open_gaps
+from pointer.decoding.constraints import FRAME, INSERTED, Locks, Tokens, open_gaps, units_of
+from pointer.decoding.demand import Demand, count_sentences, count_words
 from pointer.decoding.options import Options
 from pointer.decoding.rules import Insertion, Rules
 from pointer.decoding.scores import Gaps, Scores
+from pointer.english import SENTENCE_ENDS
 from pointer.runtime import Floats, Ints, Predict, best, logsumexp
 from pointer.vocabulary import Vocabulary
+from pointer.writing import write
 
 Result = TypeVar("Result")
 Steps = Generator[None, None, Result]
@@ -35,6 +38,9 @@ SPARE = 32
 """Candidates of a gap beyond the width of the beam, for when rules refuse the best."""
 LAST_RESORT = -1e9
 """The score of `[NOI]` where a drawn token should go in, if no rule refuses it."""
+ARTICLES = frozenset(["a", "an"])
+KEPT_TEXTS = 256
+"""Written texts that are kept while candidates are tried."""
 MOST_PADDING = 0.1
 """Texts go through the model together while at most this share of the positions is padding."""
 
@@ -47,6 +53,11 @@ class Text:
     stage: int
     key: bytes
     """What its random draws depend on: seed and constraints."""
+    demand: Demand
+    wants: str = ""
+    """`words` or `sentence` where the text has to grow to reach its length, whether the model wants to or not."""
+    tried: frozenset[str] = frozenset()
+    """What it has wanted in vain since it grew last."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +88,7 @@ def fill(
 ) -> Steps[list[list[Filling]]]:
     """The best fillings of the open gaps of every text, best first: one for greedy and sampling, `width` for a beam."""
     search = _Search(predict, scores, rules, options, name)
-    locks = Locks(options.lock_start, options.lock_end)
-    left: list[list[int]] = [open_gaps(text.tokens, scores.vocabulary, locks).tolist() for text in texts]
+    left = [_open_gaps(text, scores.vocabulary) for text in texts]
     beams: list[list[Filling]] = [[Filling()] for _ in texts]
     one_by_one = options.rounds == 0
     rounds = max(map(len, left), default=0) if one_by_one else options.rounds or 1
@@ -91,7 +101,7 @@ def fill(
                 mine = [next(answers) for _ in beams[i]]
                 now = mine[0].due(rounds - turn, scores.vocabulary.noi)
                 chosen = {gap: gaps[i][gap] for gap in now}
-                beams[i] = yield from search.extended(texts[i].tokens, beams[i], chosen, mine)
+                beams[i] = yield from search.extended(texts[i], beams[i], chosen, mine)
                 decided = {gaps[i][gap] for gap in now}
                 room = options.max_length - len(texts[i].tokens) - max(len(beam.tokens) for beam in beams[i])
                 left[i] = [gap for gap in left[i] if gap not in decided] if room > 0 else []  # nothing more would fit
@@ -148,6 +158,7 @@ class _Search:
     rules: Rules
     options: Options
     name: str
+    kept: dict[tuple[bytes, tuple[tuple[int, int], ...]], str] = field(default_factory=dict)
 
     @property
     def width(self) -> int:
@@ -160,14 +171,15 @@ class _Search:
         sizes = [len(gaps) for gaps in places]
         rows, positions = np.repeat(np.arange(len(fillings)), sizes), np.concatenate(places)
         vocabulary = self.scores.vocabulary
-        logits = self.predict(*_padded(sequences, vocabulary.id("[PAD]")), rows, positions)  # G V
+        logits = self.predict(*padded(sequences, vocabulary.id("[PAD]")), rows, positions)  # G V
         gaps = _describe(sequences, fillings, rows, positions, vocabulary)
         own, scores = self.scores(logits, gaps, [sequence.ids for sequence in sequences], self.name)
+        self.demand(scores, fillings)
         ends = np.cumsum(sizes).tolist()
         chosen = self.best(own, scores, fillings)
         return (
-            _Candidates(chosen[end - size : end], partial(self.several, own, scores, chosen, end - size))
-            for size, end in zip(sizes, ends, strict=True)
+            _Candidates(chosen[end - size : end], partial(self.several, own, scores, chosen, end - size, one))
+            for size, end, one in zip(sizes, ends, fillings, strict=True)
         )
 
     def best(self, own: Floats, scores: Floats, fillings: list[_Partial]) -> list[_Choice]:
@@ -180,17 +192,26 @@ class _Search:
         found = (ids, np.take_along_axis(scores, ids, 1), np.take_along_axis(own, ids, 1))
         return list(zip(*(values[:, 0].tolist() for values in found), strict=True))
 
-    def several(self, own: Floats, scores: Floats, chosen: list[_Choice], start: int, gap: int) -> list[_Choice]:
+    def several(
+        self, own: Floats, scores: Floats, chosen: list[_Choice], start: int, one: _Partial, gap: int
+    ) -> list[_Choice]:
         """The candidates of one gap, best first, and `[NOI]` to fall back on; `start` is the first gap of its text."""
         row, noi = start + gap, self.scores.vocabulary.noi
+        demand = one.text.demand
+        spare = SPARE + len(demand.forbidden) + len(demand.avoided) if self.rules or demand.watches else 0
+        ids = best(scores[row], self.width + spare).tolist()
         if self.options.decoding == "sample":  # what was not drawn must not win over what was, likely as it may be
-            return [chosen[row], (noi, LAST_RESORT, float(own[row, noi]))]
-        ids = best(scores[row], self.width + (SPARE if self.rules else 0)).tolist()
+            is_needed = is_required(one.text, one.gaps[gap]) or bool(one.text.wants)
+            others = (
+                [i for i in ids if i not in (noi, chosen[row][0]) and scores[row, i] > -np.inf] if is_needed else []
+            )
+            second = [(i, LAST_RESORT / 2, float(own[row, i])) for i in others]
+            return [chosen[row], *second, (noi, LAST_RESORT, float(own[row, noi]))]
         ids += [] if noi in ids else [noi]
         return list(zip(ids, scores[row, ids].tolist(), own[row, ids].tolist(), strict=True))
 
     def extended(
-        self, tokens: Tokens, beams: list[Filling], gaps: dict[int, int], answers: list[_Candidates]
+        self, text: Text, beams: list[Filling], gaps: dict[int, int], answers: list[_Candidates]
     ) -> Steps[list[Filling]]:
         """The best `width` ways to go on with any of the beams, as far as the rules allow them.
 
@@ -203,27 +224,114 @@ class _Search:
             # together do, and a gap that has nothing left to choose stays as it is.
             for number in sorted(gaps, key=lambda number: -candidates.best[number][1]):
                 yield
-                ways = self.filled(tokens, ways, gaps[number], number, candidates)
+                ways = self.filled(text, ways, gaps[number], number, candidates)
             pool += ways
         return sorted(pool, key=lambda way: -way.total)[: self.width]
 
-    def filled(
-        self, tokens: Tokens, ways: list[Filling], gap: int, number: int, candidates: _Candidates
-    ) -> list[Filling]:
+    def filled(self, text: Text, ways: list[Filling], gap: int, number: int, candidates: _Candidates) -> list[Filling]:
         """The best `width` ways to go on at one gap."""
         noi, first = self.scores.vocabulary.noi, candidates.best[number]
-        if self.width == 1 and self.allows(tokens, ways[0], gap, first[0]):
+        if self.width == 1 and self.allows(text, ways[0], gap, first[0]):
             return [_with(ways[0], gap, first, noi)]
         longer = [(way, choice) for way in ways for choice in candidates.several(number) if choice[1] > -np.inf]
         longer.sort(key=lambda one: -(one[0].total + one[1][1]))
-        allowed = (one for one in longer if self.allows(tokens, one[0], gap, one[1][0]))
+        allowed = (one for one in longer if self.allows(text, one[0], gap, one[1][0]))
         return [_with(way, gap, choice, noi) for way, choice in islice(allowed, self.width)]
 
-    def allows(self, tokens: Tokens, way: Filling, gap: int, token: int) -> bool:
+    def demand(self, scores: Floats, partial: list[_Partial]) -> None:
+        """Where something has to go in, `[NOI]` is the last resort, and what would not do is ruled out."""
+        wants = ["words" if is_required(one.text, gap) else one.text.wants for one in partial for gap in one.gaps]
+        vocabulary = self.scores.vocabulary
+        for kind, may_go in (("words", vocabulary.is_word), ("sentence", _sentence_ends(vocabulary))):
+            rows = [row for row, want in enumerate(wants) if want == kind]
+            if rows:
+                scores[rows] = np.where(may_go, scores[rows], -np.inf)
+                scores[rows, vocabulary.noi] = LAST_RESORT
+
+    def allows(self, text: Text, way: Filling, gap: int, token: int) -> bool:
         """May this token go into the gap, beside what the filling has put into others?"""
-        if token == self.scores.vocabulary.noi or not self.rules:
+        if token == self.scores.vocabulary.noi:
             return True
-        return not self.rules.refuse(_insertion(tokens, way.tokens, gap, token, self.scores.vocabulary))
+        if self.rules and self.rules.refuse(_insertion(text.tokens, way.tokens, gap, token, self.scores.vocabulary)):
+            return False
+        return not text.demand.watches or self.keeps(text, way, gap, token)
+
+    def keeps(self, text: Text, way: Filling, gap: int, token: int) -> bool:
+        """Is the text what it should be with this token: nothing forbidden, and no longer than it may be, or must?"""
+        demand, vocabulary = text.demand, self.scores.vocabulary
+        before = self.written(text, way.tokens)
+        is_word = bool(vocabulary.is_word[token] and not vocabulary.continues[token])
+        if demand.words is not None and is_word:
+            size = count_words(before)
+            is_enough = text.wants == "words" and size >= demand.words.low and not is_required(text, gap)
+            if size >= demand.words.high or is_enough:
+                return False
+        # Most words can complete nothing that is forbidden or avoided: those need not be looked at.
+        is_suspect = vocabulary.tokens[token] in demand.suspects | ARTICLES
+        if demand.sentences is None and is_word and not is_suspect:
+            return True
+        # An article is written by what follows it in the end, so none of the two is safe where one is forbidden.
+        if vocabulary.tokens[token] in ARTICLES and ARTICLES & {*demand.forbidden}:
+            return False
+        after = self.written(text, way.tokens | {gap: token})
+        if demand.forbids(after) or (demand.words is not None and count_words(after) > demand.words.high):
+            return False
+        if demand.avoided & _inserted_words(text.tokens.filled(way.tokens | {gap: token})[0], vocabulary):
+            return False
+        return demand.sentences is None or self.keeps_sentences(text, before, after)
+
+    @staticmethod
+    def keeps_sentences(text: Text, before: str, after: str) -> bool:
+        """Has the text no more sentences than it may have, and one more where it has to?"""
+        assert text.demand.sentences is not None
+        has, would_have = count_sentences(before), count_sentences(after)
+        if would_have > text.demand.sentences.high:
+            return False
+        return text.wants != "sentence" or text.demand.sentences.low > has < would_have
+
+    def written(self, text: Text, fills: dict[int, int]) -> str:
+        """The text with some gaps filled; the last ones are kept, as many candidates are tried beside the same."""
+        key = text.tokens.ids.tobytes(), tuple(sorted(fills.items()))
+        if key not in self.kept:
+            if len(self.kept) > KEPT_TEXTS:
+                self.kept.clear()
+            self.kept[key] = written(text.tokens.filled(fills)[0], text.demand, self.scores.vocabulary)
+        return self.kept[key]
+
+
+@lru_cache(8)
+def _sentence_ends(vocabulary: Vocabulary) -> npt.NDArray[np.bool_]:
+    """Which entries end a sentence."""
+    found: npt.NDArray[np.bool_] = np.isin(vocabulary.tokens, list(SENTENCE_ENDS))
+    return found
+
+
+def _open_gaps(text: Text, vocabulary: Vocabulary) -> list[int]:
+    """The positions whose right gap may be filled."""
+    locks = Locks(text.demand.lock_start, text.demand.lock_end)
+    found: list[int] = open_gaps(text.tokens, vocabulary, locks).tolist()
+    return found
+
+
+def is_required(text: Text, gap: int) -> bool:
+    """Is it a gap of a template that has nothing yet?"""
+    demand, owner = text.demand, text.tokens.owner
+    if not demand.verbatim or owner[gap] == INSERTED:
+        return False
+    after = int(owner[gap + 1]) if gap + 1 < len(owner) else FRAME
+    if after == INSERTED or after == owner[gap]:
+        return False
+    return demand.items[after].after_gap if after >= 0 else demand.ends_with_gap and int(owner[gap]) >= 0
+
+
+def written(tokens: Tokens, demand: Demand, vocabulary: Vocabulary) -> str:
+    """The text of some tokens, but for the capitals of names."""
+    return write(units_of(tokens, demand.constraints, vocabulary, demand.glue), {})[0]
+
+
+def _inserted_words(tokens: Tokens, vocabulary: Vocabulary) -> frozenset[str]:
+    units = units_of(tokens, [""] * (int(tokens.owner.max()) + 1), vocabulary)
+    return frozenset(unit.text.lower() for unit in units if unit.constraint is None)
 
 
 def grouped(sizes: Sequence[tuple[int, int]], left: Sequence[list[int]]) -> list[list[int]]:
@@ -244,7 +352,7 @@ def grouped(sizes: Sequence[tuple[int, int]], left: Sequence[list[int]]) -> list
     return groups
 
 
-def _padded(sequences: Sequence[Tokens], pad: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64] | None]:
+def padded(sequences: Sequence[Tokens], pad: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64] | None]:
     lengths = np.array([len(sequence) for sequence in sequences])
     ids = np.full((len(sequences), lengths.max()), pad)  # B T
     for row, sequence in enumerate(sequences):

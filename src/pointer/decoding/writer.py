@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pointer.checkpoint import CARD, CURVE, causal_config, read_files
-from pointer.decoding.causal import GUIDANCE, CausalEngine, Draft, Rules
+from pointer.decoding.causal import GUIDANCE, CausalEngine, Draft, Rules, told_orders
+from pointer.decoding.demand import Demand
 from pointer.decoding.generator import Generation, Plan, Pointer, Wanted, rounded, tries
 from pointer.decoding.options import Options
 from pointer.decoding.presets import Guidance
@@ -31,6 +33,8 @@ class Writer(Pointer):
     >>> writer = Pointer.from_pretrained("writer")                                                   # doctest: +SKIP
     >>> writer.generate(["dog", "frisbee", "park"], best_of=8).text                                  # doctest: +SKIP
     """
+
+    chooses_on_the_way = True
 
     def __init__(
         self,
@@ -57,7 +61,6 @@ class Writer(Pointer):
         """The log-probability of texts by the base as it was before training."""
         self.files = dict(files or {})
         self.parameters = parameters
-        self._rules: dict[tuple[str, ...], Rules] = {}
 
     @classmethod
     def open(cls, folder: Path, name: str, threads: int | None = None) -> "Writer":
@@ -118,14 +121,13 @@ class Writer(Pointer):
             offset,
             self.longest,
             self.name,
-            self._rules_of(options.banned),
+            self._rules,
         )
 
-    def _rules_of(self, banned: tuple[str, ...]) -> Rules:
+    @cached_property
+    def _rules(self) -> Rules:
         """Made once: to look at every token of a vocabulary takes longer than to write a text."""
-        found = self._rules.get(banned) or Rules(self.language, banned, self.guidance)
-        self._rules = {banned: found}
-        return found
+        return Rules(self.language, self.guidance)
 
     def style(self, wanted: str | None) -> str:
         """The style that is asked for, or the first that the model has learnt."""
@@ -151,15 +153,25 @@ class Writer(Pointer):
                     f"{option}: expected for parallel models alone, found with {self.name}.", "Leave it out."
                 )
 
-    def _drafts(self, constraints: tuple[str, ...], options: Options) -> Plan:
+    def _texts(self, demand: Demand, options: Options) -> Plan:
+        """Texts as the decoding gives them, best first. Where the order is free, the model is told several."""
+        orders = told_orders(demand)
+        if orders == 1 or options.best_of > 1 or options.decoding == "sample":
+            return (yield from super()._texts(demand, options))
+        engine = self.engine(replace(options, n=1))
+        pools = yield Wanted(engine, [engine.start(demand, number) for number in range(orders)])
+        found = [self.written(best) for best, *_ in pools]
+        return [max(found, key=lambda text: text.score)]
+
+    def _drafts(self, demand: Demand, options: Options) -> Plan:
         """Drafts of both kinds: the greedy text with samples beside it, and the texts of a beam."""
         beams = options.best_of // 2
         cool = replace(options, decoding="sample", temperature=COOLER * options.temperature)
         samples = self.engine(cool)
         numbers = range(options.best_of - beams)
-        pools = yield Wanted(samples, [samples.start(constraints, number) for number in numbers])
+        pools = yield Wanted(samples, [samples.start(demand, number) for number in numbers])
         beam = self.engine(replace(options, decoding="beam", width=beams, n=beams, best_of=1))
-        pools += yield Wanted(beam, [beam.start(constraints)])
+        pools += yield Wanted(beam, [beam.start(demand)])
         return [self.written(draft) for pool in pools for draft in pool]
 
     def likelihood(self, texts: list[str]) -> list[float]:
@@ -171,7 +183,15 @@ class Writer(Pointer):
         text, spans = draft.text()
         stages = draft.stages()
         tokens = tuple(token.text for token in stages[-1])
-        return Generation(text, tokens, tuple(spans), stages, rounded(draft.score), draft.stopped, draft.constraints)
+        order, items = draft.order, draft.demand.items
+        said = [text[start:end].lower() for start, end in spans]
+        forms = (
+            next(f for f in items[i].forms if f.lower() == as_said) for i, as_said in zip(order, said, strict=True)
+        )
+        score = rounded(draft.score)
+        return Generation(
+            text, tokens, tuple(spans), stages, score, draft.stopped, tuple(forms), (), draft.demand.asked, order
+        )
 
     def drafts(self, generation: Generation) -> list[str]:
         """The text after every stage of a generation, X^0 first."""

@@ -5,6 +5,9 @@ Stop words are not here: they are those of the yake library, for every language 
 """
 
 import re
+from functools import cache
+
+from pointer.errors import missing_extra
 
 SENTENCE_ENDS = frozenset(".!?")
 SENTENCE_MARKS = frozenset(".,!?;:")
@@ -57,3 +60,60 @@ NEVER_AFTER_AN_ARTICLE = re.compile(r"a|am|an|and|are|as|at|i|if|in|into|is|it|i
 """Before these, `a` is a letter (vitamin a is good), or nothing is to be saved."""
 SPOKEN_WITH_A_VOWEL = re.compile(r"[aeiou]|hour|honest|honou?r|heir|8|1[18](?!\d\b|\d\d\b)")
 SPOKEN_WITH_A_CONSONANT = re.compile(r"(one|ones|once)\b|eu|ewe|u(ni(?![dmn])|s[aeu]|t[aeio]|ra|ri|bi)")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Forms of words, by the library lemminflect
+
+
+@cache
+def is_word(text: str) -> bool:
+    """Does the dictionary have it, as a word or a form of one?"""
+    return bool(_lemmas(text.lower()))
+
+
+@cache
+def inflections(word: str) -> frozenset[str]:
+    """All forms of a word, itself among them, in lower case.
+
+    >>> sorted(inflections("Bought"))
+    ['bought', 'buy', 'buying', 'buys']
+    """
+    lemmas = _lemmas(word.lower())
+    forms = {form for lemma in lemmas for form in _inflected(lemma)}
+    return frozenset({word.lower(), *lemmas, *forms})
+
+
+@cache
+def word_forms(word: str) -> frozenset[str]:
+    """The forms of a word that is meant as it stands: of `left` not those of `leave`, of `bought` those of `buy`.
+
+    A word that the dictionary does not have is inflected by rule.
+
+    >>> sorted(word_forms("left")), sorted(word_forms("frisbee"))
+    (['left', 'lefts'], ['frisbee', 'frisbeed', 'frisbeeing', 'frisbees'])
+    """
+    word = word.lower()
+    lemmas = _lemmas(word)
+    if word in lemmas:
+        return frozenset({word, *_inflected(word)})
+    if lemmas or not word.isalpha():
+        return inflections(word)
+    from lemminflect import getAllInflectionsOOV
+
+    guesses = [getAllInflectionsOOV(word, kind) for kind in ("NOUN", "VERB")]
+    return frozenset({word, *(form for found in guesses for some in found.values() for form in some)})
+
+
+def _lemmas(word: str) -> set[str]:
+    try:
+        from lemminflect import getAllLemmas
+    except ImportError as missing:
+        raise missing_extra("Any form of a word", "lemminflect", "writer") from missing
+    return {lemma for found in getAllLemmas(word).values() for lemma in found}
+
+
+def _inflected(lemma: str) -> set[str]:
+    from lemminflect import getAllInflections
+
+    return {form for found in getAllInflections(lemma).values() for form in found}

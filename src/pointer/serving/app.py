@@ -5,7 +5,7 @@ import json
 import math
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,8 +22,8 @@ try:
 except ImportError as missing:
     raise missing_extra("Serving", "fastapi, uvicorn or prometheus-client", "serve") from missing
 
-from pointer.decoding.constraints import parse
 from pointer.decoding.generator import Generation
+from pointer.decoding.grammar import parse
 from pointer.serving.batching import Ticket
 from pointer.serving.failures import answer_error, refusal_of, too_slow
 from pointer.serving.guard import BATCH, BEARER, KEY, NUMBER, Cors, Guard, guarded_route
@@ -233,8 +233,7 @@ def _asked(service: Service, body: GenerateRequest, request: Request) -> Asked:
             raise ConstraintError(where + error.message, error.hint) from error
     service.limits.check_constraints(lists)
     service.limits.check_options(body.options)
-    banned = tuple(word.lower() for word in body.options.banned)
-    return Asked(model, lists, replace(body.options, banned=banned), request.scope.get(KEY, ""))
+    return Asked(model, lists, body.options, request.scope.get(KEY, ""))
 
 
 async def _settled(request: Request, ticket: Ticket, limits: Limits) -> list[Any]:
@@ -299,7 +298,8 @@ class _Events:
         self._deadline = self._loop.time() + service.limits.seconds
         self._growths: asyncio.Queue[Any] = asyncio.Queue()
         """The text after every stage as it comes from the thread of the model; `_END` at the end."""
-        self.ticket = service.generate(asked, self._send if asked.grows_alone else None)
+        is_watched = self.pointer.can_stream(asked.lists[0], asked.options)
+        self.ticket = service.generate(asked, self._send if is_watched else None)
         self.ticket.future.add_done_callback(lambda _: self._send(_END))
 
     def _send(self, growth: Any) -> None:

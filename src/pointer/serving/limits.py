@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass, field, fields
 
+from pointer.decoding.grammar import Constraints
 from pointer.decoding.options import Options
 from pointer.errors import UsageError
 from pointer.fields import check_fields
@@ -33,8 +34,8 @@ class Limits:
     """Stages after which decoding stops."""
     max_length: int = 256
     """Tokens at which a text stops growing."""
-    banned: int = 100
-    """Words that are never inserted."""
+    forbid: int = 100
+    """Words and phrases that are forbidden."""
     cost: int = 10_000_000
     """What one request may cost: lists x texts x positions x forward passes x millions of weights, each at its most."""
     quota: int = 100_000_000
@@ -65,21 +66,23 @@ class Limits:
                 "Raise quota, or lower cost.",
             )
 
-    def check_constraints(self, lists: list[tuple[str, ...]]) -> None:
+    def check_constraints(self, requests: list[Constraints]) -> None:
         """Refuse more, or longer, constraints than one request may have."""
+        lists = [request.asked for request in requests]
         characters = sum(len(constraint) for constraints in lists for constraint in constraints)
         _check(len(lists), self.lists, "at most {:,} constraint lists in one request")
         _check(characters, self.characters, "at most {:,} characters in all constraints")
         for constraints in lists:
             _check(len(constraints), self.constraints, "at most {:,} constraints in one list")
-            longest = max(map(len, constraints))
-            _check(longest, self.constraint_characters, "at most {:,} characters in one constraint")
+        longest = max((len(one) for request in requests if not request.is_template for one in request.asked), default=0)
+        _check(longest, self.constraint_characters, "at most {:,} characters in one constraint")
 
     def check_options(self, options: Options) -> None:
         """Refuse options that cost more than one request may cost."""
         for name in ("n", "width", "max_stages", "max_length"):
             _check(getattr(options, name), getattr(self, name), name + " of at most {:,}")
-        _check(len(options.banned), self.banned, "at most {:,} banned words")
+        _check(len(options.forbid), self.forbid, "at most {:,} forbidden words")
+        _check(sum(map(len, options.forbid)), self.characters, "at most {:,} characters in all forbidden words")
 
     def check_cost(self, cost: int) -> None:
         """Refuse a request that is too expensive as a whole."""

@@ -30,7 +30,7 @@ class GenerateRequest(_Request):
     """Constraints, and how to write around them."""
 
     constraints: str | list[str] | list[list[str]]
-    """One list of words and phrases, or one string with `;` between them; or several lists."""
+    """One list of words and phrases in the constraint language, or one string with `;` between; or several lists."""
     model: str | None = None
     """A name out of `GET /v1/models`; left out, the default."""
     options: Options = Options()
@@ -79,10 +79,16 @@ class Generation(_Answer):
     """X^0, X^1, ...; ends with the repeated X^K if it converged."""
     score: float | None
     """Log-likelihood of all decisions per gap; null for the preset `released`."""
-    stopped: Literal["converged", "max_stages", "max_length"]
+    stopped: Literal["converged", "max_stages", "max_length", "length"]
+    """`length`: the length that was asked for could not be reached; this is the nearest."""
     constraints: list[str]
+    """The constraints in the order and the forms that the text has them in."""
     missing: list[str]
     """Constraints that are not in the text: always none, but for the preset `released`."""
+    asked: list[str]
+    """The constraints as they were asked for."""
+    order: list[int]
+    """For each of `constraints`, which of `asked` it is."""
 
 
 class GenerateAnswer(_Answer):
@@ -175,5 +181,5 @@ def option_schemas(limits: Limits) -> dict[str, dict[str, Any]]:
         if name in RANGES:
             low, high = RANGES[name]
             schema |= {"minimum": low, "maximum": min(high, getattr(limits, name, high))}
-    properties["banned"] |= {"maxItems": limits.banned}
+    properties["forbid"] |= {"maxItems": limits.forbid}
     return properties

@@ -8,6 +8,7 @@ from typing import Any
 
 from pointer.checkpoint import CARD, checkpoint_folder
 from pointer.decoding.generator import Generation, Pointer
+from pointer.decoding.grammar import Constraints
 from pointer.decoding.options import Options
 from pointer.prepare.explain import explain
 from pointer.prepare.rows import RowSettings
@@ -46,16 +47,10 @@ class Asked:
     """A request that was understood: to which model, for which lists, and how."""
 
     model: str
-    lists: list[tuple[str, ...]]
+    lists: list[Constraints]
     options: Options
     key: str = ""
     """The API key that it came with."""
-
-    @property
-    def grows_alone(self) -> bool:
-        """Is there one text whose stages can be watched while it grows?"""
-        options = self.options
-        return options.n == options.best_of == 1 and options.length is None and options.preset != "released"
 
 
 class Service:

@@ -15,7 +15,7 @@ function isDefault(control) {
 
 function read(control) {
   if (isBox(control)) return control.checked;
-  if (control.dataset.option === "banned") return control.value.toLowerCase().split(/[\s,;]+/).filter(Boolean);
+  if (control.dataset.option === "forbid") return control.value.split(/[,;]/).map((word) => word.trim()).filter(Boolean);
   if (!["number", "range"].includes(control.type)) return control.value;
   // What is no number goes to the server as it is not, so that there is one place that complains.
   return control.validity.badInput ? "?" : Number(control.value);
