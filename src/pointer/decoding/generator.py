@@ -411,9 +411,8 @@ def rounded(score: float) -> float:
 
 
 def tries(options: Options) -> int:
-    """How many times the texts of one list are decoded at most, for a wanted length and to have different ones."""
-    steered = options.length is not None or options.sentences is not None
-    return options.n * (LENGTH_TRIES if steered else 1)
+    """How many times the texts of one list are decoded at most for a wanted length."""
+    return 1 if options.length is None and options.sentences is None else LENGTH_TRIES
 
 
 def expansion(sentence: str, options: Options) -> tuple[Constraints, Options]:

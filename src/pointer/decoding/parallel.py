@@ -113,7 +113,8 @@ class ParallelPointer(Pointer):
             from pointer.decoding.released import LENGTH, ROUNDS
 
             longest, passes = min(LENGTH, self.longest), ROUNDS
-        texts = options.width if options.decoding == "beam" else max(options.n, options.best_of)
+        # Further texts of a beam are written without the words of the first ones.
+        texts = options.n * options.width if options.decoding == "beam" else max(options.n, options.best_of)
         scored = picks.WEIGHTS * options.best_of * longest if options.best_of > 1 else 0
         return texts * longest * passes * max(1, self.parameters // 10**6) + scored
 

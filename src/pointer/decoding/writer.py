@@ -99,7 +99,8 @@ class Writer(Pointer):
 
     def cost(self, options: Options) -> int:
         """What the texts of one list may cost at most; every token is read once, and once more to pick among drafts."""
-        texts = options.width if options.decoding == "beam" else max(options.n, options.best_of)
+        # Further texts of a beam are written without the words of the first ones.
+        texts = options.n * options.width if options.decoding == "beam" else max(options.n, options.best_of)
         texts *= 2 if options.best_of > 1 else 1
         positions = texts * min(self.longest, options.max_length + TASK) * tries(options)
         return positions * max(1, self.parameters // 10**6)
