@@ -405,7 +405,7 @@ async def soak(
                     await leaving(connection, one, path, draw.random() * 0.2)
                 else:
                     await good(connection, one, path)
-            except (asyncio.TimeoutError, asyncio.IncompleteReadError, OSError):
+            except (TimeoutError, asyncio.IncompleteReadError, OSError):
                 counts["LOST"] += 1
                 connection.leave()
         connection.leave()

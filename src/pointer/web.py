@@ -143,7 +143,7 @@ class _Body:
         self._refuse_beyond(self._announced)
         try:
             message = await asyncio.wait_for(self._next(), self._deadline - asyncio.get_running_loop().time())
-        except asyncio.TimeoutError as error:
+        except TimeoutError as error:
             sentence = f"The body did not arrive within {self._seconds:g} seconds."
             raise Refusal(408, "RequestTimeout", sentence, "Send it again.", {"Connection": "close"}) from error
         if message["type"] == "http.disconnect":

@@ -7,7 +7,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -69,7 +69,7 @@ class Answers:
 
     def give(self, answer: Answer) -> None:
         """Store an answer; when this returns it is on disk."""
-        given = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        given = datetime.now(UTC).isoformat(timespec="seconds")
         with self._lock, self._explained(), self._connection as connection:
             connection.execute(_GIVE, (*answer, given))
 

@@ -334,7 +334,7 @@ class _Events:
         while (left := self._deadline - self._loop.time()) > 0:
             try:
                 growth = await asyncio.wait_for(self._growths.get(), min(KEEP_ALIVE, left))
-            except asyncio.TimeoutError:
+            except TimeoutError:
                 growth = None
             if growth is _END:
                 return
