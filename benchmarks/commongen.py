@@ -29,7 +29,6 @@ from pointer.writing import missing_constraints
 OFF: dict[str, Any] = {
     "forms": None,
     "turns": False,
-    "unfinished": 0.0,
     "urgency": 0.0,
     "no_repeat": False,
     "full_stop": False,

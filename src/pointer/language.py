@@ -21,8 +21,6 @@ STYLES = {
     "wiki": "encyclopedia sentence",
 }
 """What a text can be like, and by which words the model is asked for it."""
-SEVERAL_SENTENCES = ("reviews",)
-"""Styles whose texts may have more than one sentence."""
 
 _ENDS = ("<|im_end|>", "<|endoftext|>", "</s>")
 _TURN = "<|im_start|>"

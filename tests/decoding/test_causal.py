@@ -23,7 +23,7 @@ from tiny_causal import (
     writer,
 )
 
-from pointer.decoding.causal import GUIDANCE, Draft, Rules, cased
+from pointer.decoding.causal import Draft, Rules, cased
 from pointer.decoding.demand import Demand, count_words
 from pointer.decoding.generator import Generation
 from pointer.decoding.grammar import quote
@@ -374,23 +374,6 @@ def test_a_stop_word_among_later_constraints_may_be_said_before_its_turn() -> No
     script = {"": {"The": 0.0}, "The": {" not": 0.0}, "The not": {" castle": 0.0}, "The not castle": {" not": 0.0}}
     found = writer(language, telling(language, ["castle", "not"], script)).generate(["castle", "not"])
     assert found.text == "The not castle not"
-
-
-@pytest.mark.parametrize(
-    ("style", "advantage", "expected"),
-    [
-        ("everyday", GUIDANCE.unfinished - 0.5, "The dog castle"),
-        ("everyday", GUIDANCE.unfinished + 0.5, "The dog. castle"),
-        ("news", GUIDANCE.unfinished - 0.5, "The dog castle"),
-        ("reviews", GUIDANCE.unfinished - 0.5, "The dog. castle"),
-    ],
-)
-def test_the_only_sentence_of_a_text_does_not_end_cheaply(style: str, advantage: float, expected: str) -> None:
-    language = LANGUAGES["chat"]
-    script = {"": {"The": 0.0}, "The": {" dog": 0.0}, "The dog": {".": advantage, " castle": 0.0}}
-    script |= {"The dog.": {" castle": 0.0}}
-    scribe = writer(language, telling(language, ["dog", "castle"], script, style))
-    assert scribe.generate(["dog", "castle"], style=style).text == expected
 
 
 def test_a_text_that_has_room_ends_with_a_full_stop() -> None:

@@ -27,7 +27,7 @@ from pointer.decoding.search import sampled
 from pointer.decoding.steering import Steering, Way
 from pointer.english import SENTENCE_ENDS, inflections, is_word
 from pointer.errors import CheckpointError, ConstraintError
-from pointer.language import SEVERAL_SENTENCES, Language
+from pointer.language import Language
 from pointer.prepare.yake import stop_words
 from pointer.runtime import Floats, NextToken, Prefix, best, logsumexp
 from pointer.stage import Token
@@ -362,8 +362,6 @@ class CausalEngine(Loop[Draft]):
             wanted[likeliest] = max(wanted.get(likeliest, NEVER), float(total) + (0.0 if is_free else gain))
         scores[list(copies)] = NEVER
         scores[list(wanted)] = list(wanted.values())
-        if draft.demand.waiting(draft.done) and self.style not in SEVERAL_SENTENCES and not draft.demand.sentences:
-            scores[self.rules.sentence_ends] -= self.guidance.unfinished
 
     @staticmethod
     def _likeliest(own: Floats, forms: dict[tuple[int, str], list[int]], number: int) -> str:
@@ -678,7 +676,6 @@ class Rules:
         allowed = [anything | space, start, kinds.continues, kinds.starts | space | closing]
         allowed += [kinds.starts | space | closing | possessive, kinds.starts]
         self.masks = np.where(np.stack(allowed), 0.0, NEVER).astype(np.float32)  # 6 V
-        self.sentence_ends = [i for i, w in enumerate(writes) if w and set(w) <= set(".!?")]
         self._forms: dict[tuple[str, tuple[str, ...]], list[int]] = {}
 
     @cached_property

@@ -43,8 +43,6 @@ class Guidance:
     those forms. None: forms are words like any other."""
     turns: bool = True
     """A constraint is not said before its turn, in any form: it would be said twice, or out of order."""
-    unfinished: float = 3.0
-    """What it costs to end the only sentence of a text while constraints are still to come."""
     urgency: float = 0.3
     """What the next constraint gains with every token of a gap that has more than ten."""
     no_repeat: bool = True

@@ -244,7 +244,8 @@ def _weights(base: Path, adapter: Path | None) -> dict[str, Floats]:
             low = {name: value.astype(np.float32) for name, value in load_file(adapter / ADAPTER).items()}
             for name in (name for name in low if name.endswith(".lora_A.weight")):
                 target = name.removeprefix("base_model.model.").replace(".lora_A", "")
-                found[target] = found[target] + scale * low[name.replace("lora_A", "lora_B")] @ low[name]
+                low_rank = low[name.replace("lora_A", "lora_B")] @ low[name]
+                found[target] = found[target] + np.float32(scale) * low_rank
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(
             f"Expected a language model in {base} and an adapter for it in {adapter}, found something else "

@@ -64,7 +64,7 @@ class Pairs:
         """A random number in [0, 1) for everything numbered in a pair, the same whenever it is asked for."""
         mixed = (self.draw[pair] + number.astype(np.uint64) * _SPREAD) * _SPREAD  # overflow is part of the mixing
         mixed = (mixed ^ (mixed >> np.uint64(32))) * _SPREAD
-        drawn: npt.NDArray[np.float64] = (mixed >> np.uint64(11)) * 2.0**-53
+        drawn: npt.NDArray[np.float64] = (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53
         return drawn
 
 
