@@ -33,6 +33,16 @@ def test_help_names_every_command_and_imports_nothing_heavy(pointer: Run) -> Non
     assert light.stdout == "light\n"
 
 
+def test_a_command_imports_no_other() -> None:
+    program = (
+        "import sys; from pointer.cli import main\n"
+        "try: main()\n"
+        "finally: print(*sorted(name for name in sys.modules if name.startswith('pointer.cli.')))"
+    )
+    done = subprocess.run([sys.executable, "-c", program, "verify", "--help"], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "pointer.cli.verify"
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pointer.checkpoint import embedded_folder, writer_folder
 from pointer.cli.options import with_options
 from pointer.cli.shared import Json, Reporter, Setting, System, bar, draw_stages
 from pointer.decoding.options import CHOICES, DTYPES, RANGES, Options
@@ -140,6 +139,8 @@ def _check(file: str | None, system: str, model: str | None, dtype: str, setting
     elif setting:
         raise UsageError("setting: expected with a --system of its own, found without.", "Leave it out.")
     elif model is not None:
+        from pointer.checkpoint import writer_folder
+
         writer_folder(model)
 
 
@@ -192,6 +193,7 @@ def _open(
 def _default_model() -> str:
     """The best model that can be opened here."""
     from pointer.base import has_base
+    from pointer.checkpoint import embedded_folder
 
     if embedded_folder("writer") is not None and has_base():
         return "writer"

@@ -10,16 +10,17 @@ import typer
 from pointer.cli.shared import Json, Seed, show_table
 from pointer.errors import UsageError
 
-app = typer.Typer(
+judge = typer.Typer(
     help="Human evaluation: people compare texts in pairs without knowing who wrote which.",
     no_args_is_help=True,
+    add_completion=False,
     rich_markup_mode=None,
 )
 
 Folder = Annotated[Path, typer.Argument(help="The folder of a study.")]
 
 
-@app.command()
+@judge.command()
 def new(
     files: Annotated[
         list[str],
@@ -69,7 +70,7 @@ def new(
     )
 
 
-@app.command()
+@judge.command()
 def serve(
     study: Folder,
     host: Annotated[
@@ -96,7 +97,7 @@ def serve(
     run(study, host, port, url, announce)
 
 
-@app.command()
+@judge.command()
 def report(
     study: Folder,
     as_json: Json = False,

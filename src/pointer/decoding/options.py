@@ -3,7 +3,6 @@
 from dataclasses import dataclass, fields
 from typing import Any
 
-from pointer.decoding.grammar import Length
 from pointer.decoding.presets import PRESETS
 from pointer.errors import ConstraintError, UsageError
 from pointer.fields import check_fields
@@ -91,6 +90,8 @@ class Options:
         for name in ("length", "sentences"):
             value = getattr(self, name)
             if value is not None:
+                from pointer.decoding.grammar import Length
+
                 try:
                     Length.of(value)
                 except ConstraintError as error:
