@@ -18,21 +18,6 @@ Stage: TypeAlias = tuple[Token, ...]
 """The tokens of a stage."""
 
 
-def words_of(stage: Sequence[Token]) -> list[Token]:
-    """The tokens of a stage with `##` pieces joined to their word, which is new while it grows.
-
-    >>> words_of([Token("un", False), Token("##heard", True), Token("of", False)])
-    [Token(text='unheard', new=True), Token(text='of', new=False)]
-    """
-    words: list[Token] = []
-    for token in stage:
-        if token.text.startswith("##") and words:
-            words[-1] = Token(words[-1].text + token.text[2:], words[-1].new or token.new)
-        else:
-            words.append(token)
-    return words
-
-
 def births(stages: Sequence[Stage]) -> npt.NDArray[np.int64]:
     """For every token of the last stage the stage that inserted it."""
     born = np.zeros(len(stages[-1]), np.int64)

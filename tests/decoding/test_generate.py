@@ -298,3 +298,7 @@ def test_a_file_of_concept_sets_is_read(pointer: Run, checkpoint: Path, tmp_path
     (tmp_path / "sets.jsonl").write_text('{"concepts": ["love", "rice"], "texts": ["I love rice."]}\n')
     done = pointer("generate", "--model", str(checkpoint), "-f", str(tmp_path / "sets.jsonl"), "--json")
     assert json.loads(done.stdout)["asked"] == ["~love", "~rice"]
+
+
+def test_without_a_name_the_best_model_that_is_here_is_opened() -> None:
+    assert Pointer.from_pretrained().name == "wiki", "the tests have no base for the writer"

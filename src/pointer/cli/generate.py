@@ -178,9 +178,12 @@ def _open(
     setting: list[str],
 ) -> "Generator":
     if system == "pointer":
-        from pointer.decoding.generator import Pointer
+        from pointer.decoding.generator import Pointer, best_model
 
-        return Pointer.from_pretrained(model or _default_model(), device, dtype, threads, backend)
+        if model is None and best_model() == "wiki":
+            hint = "for better texts: pointer fetch smollm2"
+            print(f"pointer: writing with the small model wiki; {hint}", file=sys.stderr)
+        return Pointer.from_pretrained(model, device, dtype, threads, backend)
     import torch
 
     from pointer.baselines import open_system, read_settings
@@ -188,17 +191,6 @@ def _open(
     if threads is not None:
         torch.set_num_threads(threads)
     return open_system(system, model, device, **read_settings(setting))
-
-
-def _default_model() -> str:
-    """The best model that can be opened here."""
-    from pointer.base import has_base
-    from pointer.checkpoint import embedded_folder
-
-    if embedded_folder("writer") is not None and has_base():
-        return "writer"
-    print("pointer: writing with the small model wiki; for better texts: pointer fetch smollm2", file=sys.stderr)
-    return "wiki"
 
 
 def _asked(constraints: list[str], template: str | None, separator: str) -> "Iterator[Asked | Skipped]":

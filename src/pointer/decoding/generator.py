@@ -3,11 +3,12 @@
 from abc import ABC, abstractmethod
 from collections import abc
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from pointer.checkpoint import ONNX, checkpoint_folder, is_causal
+from pointer.base import has_base
+from pointer.checkpoint import ONNX, checkpoint_folder, embedded_folder, is_causal
 from pointer.decoding.demand import Demand, content_words, count_words, demand_of
 from pointer.decoding.grammar import Constraints, Given, Template, parse
 from pointer.decoding.options import BACKENDS, DTYPES, Options
@@ -28,9 +29,9 @@ SAMPLE_ROUNDS = 4
 """Times that samples are drawn to find different ones, before words are avoided."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Generation:
-    """A text and how it came about."""
+    """A text and how it came about. `print` prints the text; in a notebook it draws how the text grew."""
 
     text: str
     """As people write it."""
@@ -53,8 +54,21 @@ class Generation:
     """The constraints as they were asked for, those that were optional and left out included."""
     order: tuple[int, ...] = ()
     """For each of `constraints`, which of `asked` it is."""
-    glue: tuple[tuple[bool, bool], ...] | None = field(default=None, repr=False)
+    glue: tuple[tuple[bool, bool], ...] | None = None
     """Of a template: does each stretch touch what is before it, and what follows it?"""
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        grown = f"stages={len(self.stages)}, score={self.score}, stopped={self.stopped!r}"
+        return f"Generation({self.text!r}, constraints={list(self.constraints)}, {grown})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from pointer.picture import stage_fragment
+
+        return stage_fragment(self.stages, self.text, self.spans)
 
     def to_dict(self) -> dict[str, Any]:
         """The generation for programs."""
@@ -168,13 +182,13 @@ class Pointer(ABC):
 
     @staticmethod
     def from_pretrained(
-        name: str | Path,
+        name: str | Path | None = None,
         device: str | None = None,
         dtype: str = "float32",
         threads: int | None = None,
         backend: str | None = None,
     ) -> "Pointer":
-        """Open a model by embedded name, folder or Hub id.
+        """Open a model by embedded name, folder or Hub id; left out, the best one that is here (`best_model`).
 
         `backend` is `onnx` (CPU) or `torch`; left out, the fastest that can run the checkpoint here. `device` (`cuda`)
         and `dtype` (float32, bfloat16 or float16) are for torch. `threads` is how many CPU threads are used. The model
@@ -185,6 +199,7 @@ class Pointer(ABC):
                 raise UsageError(f'{option}: expected {", ".join(choices)}, found "{given}".', "Choose one of these.")
         if threads is not None:
             check_threads(threads)
+        name = name or best_model()
         folder = checkpoint_folder(name)
         check_sizes(folder)
         is_plain = device in (None, "cpu") and dtype == "float32"
@@ -356,6 +371,11 @@ class Pointer(ABC):
         several = self.engine(replace(options, decoding="sample", best_of=1))
         pools = yield Wanted(several, [several.start(demand, number) for number in range(options.best_of - 1)])
         return [self.written(greedy), *(self.written(growth) for [growth] in pools)]
+
+
+def best_model() -> str:
+    """The best embedded model that can be opened here: `writer` where its base is, else `wiki`."""
+    return "writer" if embedded_folder("writer") is not None and has_base() else "wiki"
 
 
 def _has_onnx(folder: Path) -> bool:
