@@ -18,7 +18,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 CACHE = tempfile.TemporaryDirectory(prefix="pointer-cache-")
 os.environ["POINTER_CACHE"] = CACHE.name
 
-SAMPLE = Path(__file__).parent / "data" / "harbour.txt"
+SAMPLE = Path(__file__).parents[1] / "examples" / "harbour.txt"
 
 
 @pytest.fixture(scope="session")

@@ -78,7 +78,7 @@ def stage_fragment(stages: Sequence[Sequence[Token]], text: str, spans: Sequence
         rows.append(f'<tr><th scope="row" style="{left}; opacity: .7">{k}</th><td style="{left}">{line}</td></tr>')
     return (
         f'<div><p style="font-size: 1.15em; margin: .3em 0">{written}</p>'
-        f'<table><caption style="text-align: left; opacity: .7">Stages</caption>{"".join(rows)}</table></div>'
+        f'<table style="color: inherit"><caption style="text-align: left; opacity: .7">Stages</caption>{"".join(rows)}</table></div>'
     )
 
 

@@ -17,7 +17,7 @@ from pointer.decoding.writer import Writer
 from pointer.language import Language
 from pointer.runtime import Floats, NextToken, Prefix, log_softmax
 
-HARBOUR = Path(__file__).parents[1] / "data" / "harbour.txt"
+HARBOUR = Path(__file__).parents[2] / "examples" / "harbour.txt"
 WORDS = ["dog", "dogs", "park", "stand", "stands", "stood", "standing", "castle", "castles", "harbour", "river"]
 WORDS += ["the", "The", "is", "was", "ran", "fast", "not", "very"]
 """Words that the tiny vocabularies have whole, with a space before them."""
