@@ -76,10 +76,9 @@ def stage_fragment(stages: Sequence[Sequence[Token]], text: str, spans: Sequence
         line = " ".join(_word(word) for word in words)
         left = "text-align: left; vertical-align: top"
         rows.append(f'<tr><th scope="row" style="{left}; opacity: .7">{k}</th><td style="{left}">{line}</td></tr>')
-    return (
-        f'<div><p style="font-size: 1.15em; margin: .3em 0">{written}</p>'
-        f'<table style="color: inherit"><caption style="text-align: left; opacity: .7">Stages</caption>{"".join(rows)}</table></div>'
-    )
+    caption = '<caption style="text-align: left; opacity: .7">Stages</caption>'
+    table = f'<table style="color: inherit">{caption}{"".join(rows)}</table>'
+    return f'<div><p style="font-size: 1.15em; margin: .3em 0">{written}</p>{table}</div>'
 
 
 def _word(word: Word) -> str:
