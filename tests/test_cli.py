@@ -1,6 +1,11 @@
 """The real command line in a subprocess: what it prints where, and how it fails."""
 
+import contextlib
 import json
+import os
+import pty
+import re
+import shlex
 import subprocess
 import sys
 from dataclasses import fields
@@ -11,7 +16,9 @@ import pytest
 import typer
 from conftest import SAMPLE, Run
 
-from pointer.cli.options import Command, with_options
+from pointer.cli import HEADING, HOMES, Commands
+from pointer.cli.help import Command
+from pointer.cli.options import with_options
 from pointer.decoding import options
 from pointer.decoding.options import Options
 from pointer.fields import Choices, Ranges, expected, sentences
@@ -40,7 +47,7 @@ def test_a_command_imports_no_other() -> None:
         "finally: print(*sorted(name for name in sys.modules if name.startswith('pointer.cli.')))"
     )
     done = subprocess.run([sys.executable, "-c", program, "verify", "--help"], capture_output=True, text=True)
-    assert done.stdout.splitlines()[-1] == "pointer.cli.verify"
+    assert done.stdout.splitlines()[-1] == "pointer.cli.help pointer.cli.verify"
 
 
 @pytest.mark.parametrize(
@@ -95,21 +102,97 @@ def test_help_shows_every_field_with_its_whole_sentence_and_its_limits(
 ) -> None:
     printed = pointer(command, "--help", COLUMNS="80").stdout
     assert max(map(len, printed.splitlines())) <= 80
-    said = " ".join(printed.split())
+    said = " ".join(printed.replace("│", " ").split())
     for field in fields(kind):
         assert f" {names.get(field.name, '--' + field.name.replace('_', '-'))} " in said
-        assert sentences(kind)[field.name] in said
+        assert sentences(kind)[field.name].replace("`", "") in said
         assert expected(field.name, ranges, choices).removeprefix("a number ") in said
+
+
+COMMANDS = [*HEADING, "judge new", "judge serve", "judge report"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_a_command_cuts_nothing_and_ends_with_examples(pointer: Run, command: str) -> None:
+    printed = pointer(*command.split(), "--help", COLUMNS="80").stdout
+    assert "…" not in printed and "..." not in printed.replace("]...", "").replace("}...", "").replace("train ...", "")
+    if command != "judge":  # a group, whose commands have examples
+        assert f"pointer {command}" in printed.split("Examples:")[1]
+
+
+def test_help_of_all_commands_has_the_whole_first_sentence_of_each_under_a_heading(pointer: Run) -> None:
+    printed = pointer("--help", COLUMNS="80").stdout
+    said = " ".join(printed.replace("│", " ").split())
+    assert all(f"─ {heading} ─" in printed for heading in HOMES)
+    for name, command in Commands().items():
+        about = " ".join(str(command.help).split("\n\n")[0].split())
+        assert f" {name} {about}" in said
+
+
+def test_options_stand_in_groups_with_the_advanced_ones_last(pointer: Run) -> None:
+    printed = pointer("generate", "--help").stdout
+    headings = re.findall(r"─ (\w+) ─", printed)
+    assert headings == ["Arguments", "Options", "Writing", "Constraints", "Output", "Advanced"]
+    groups = dict(zip(headings, re.split(r"╭─ \w+ ─", printed)[1:], strict=True))
+    assert "--best-of" in groups["Writing"] and "--forbid " in groups["Constraints"]
+    assert "--show-stages" in groups["Output"] and "--noi-offset" in groups["Advanced"]
+
+
+def test_the_command_alone_shows_three_to_try(pointer: Run) -> None:
+    done = pointer()
+    tries = [line.split("#")[0].split()[1] for line in done.stdout.splitlines() if line.startswith("  pointer ")]
+    assert done.returncode == 0 and len(tries) == 3 and {*tries} <= {*HEADING}
+
+
+def in_a_terminal(command: str, **environment: str) -> str:
+    """What a command prints where there is a terminal."""
+    ours, theirs = pty.openpty()
+    everything = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+    everything |= {"TERM": "xterm-256color", "COLUMNS": "80"} | environment
+    arguments = [sys.executable, "-m", "pointer", *shlex.split(command)]
+    with subprocess.Popen(arguments, stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL, env=everything):
+        os.close(theirs)
+        printed = b""
+        with contextlib.suppress(OSError):  # how Linux says that the other end is closed
+            while part := os.read(ours, 4096):
+                printed += part
+    os.close(ours)
+    return printed.decode()
+
+
+COLOUR = re.compile(r"\x1b\[[\d;]*(?:3[0-8]|9[0-7])[\d;]*m")
+
+
+@pytest.mark.parametrize("command", ["generate --help", "generate --model wiki river church --show-stages"])
+def test_there_are_colours_on_a_terminal_alone_and_none_for_who_wants_none(pointer: Run, command: str) -> None:
+    assert COLOUR.search(in_a_terminal(command))
+    assert not COLOUR.search(in_a_terminal(command, NO_COLOR="1"))
+    assert "\x1b" not in pointer(*shlex.split(command)).stdout
+
+
+def test_a_shell_completes_commands_once_it_is_told_to(tmp_path: Path) -> None:
+    command = Path(sys.executable).with_name("pointer")
+    environment = os.environ | {"HOME": str(tmp_path), "PATH": f"{command.parent}:{os.environ['PATH']}"}
+    script = """
+        pointer --install-completion > installed || exit 1
+        source ~/.bash_completions/pointer.sh
+        COMP_WORDS=(pointer gen) COMP_CWORD=1
+        $(complete -p pointer | sed 's/.*-F \\([^ ]*\\).*/\\1/') pointer gen pointer
+        echo "${COMPREPLY[@]}"
+    """
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=environment, cwd=tmp_path)
+    assert done.stdout.strip() == "generate", done.stderr
+    assert "pointer.sh" in (tmp_path / ".bashrc").read_text()
 
 
 def test_options_of_a_command_make_the_object() -> None:
     found: list[Options | dict[str, Any]] = []
 
-    @with_options("made", Options, options.RANGES, options.CHOICES, n="-n")
+    @with_options("made", Options, options.RANGES, options.CHOICES, {}, n="-n")
     def whole(word: str, *, made: Options) -> None:
         found.append(made)
 
-    @with_options("given", TrainingSettings, settings.RANGES, settings.CHOICES, given_only=True)
+    @with_options("given", TrainingSettings, settings.RANGES, settings.CHOICES, {}, given_only=True)
     def part(*, given: dict[str, Any]) -> None:
         found.append(given)
 

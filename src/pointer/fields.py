@@ -32,6 +32,8 @@ def expected(name: str, ranges: Ranges, choices: Choices) -> str:
     if name not in ranges:
         return ""
     low, high = ranges[name]
+    if (low, high) == (-(2**63), 2**63 - 1):
+        return "a number of 64 bits"
     return f"a number from {low} to {high}" if high < math.inf else f"a number of at least {low}"
 
 

@@ -14,44 +14,45 @@ import typer
 from typer.core import TyperGroup
 
 from pointer import __version__
+from pointer.cli.help import add_command
 from pointer.errors import PointerError, UsageError
 
-HOME = {
-    "prepare": "prepare",
-    "explain": "prepare",
-    "keywords": "prepare",
-    "vocabulary": "prepare",
-    "train": "train",
-    "convert": "train",
-    "export": "export",
-    "fetch": "fetch",
-    "verify": "verify",
-    "generate": "generate",
-    "expand": "generate",
-    "serve": "serve",
-    "evaluate": "evaluate",
-    "compare": "evaluate",
-    "info": "train",
-    "judge": "judge",
+HOMES = {
+    "Write": {"generate": "generate", "expand": "generate", "serve": "serve", "fetch": "fetch"},
+    "Train on your own texts": {"prepare": "prepare", "train": "train", "export": "export", "verify": "verify"},
+    "Measure": {"keywords": "prepare", "evaluate": "evaluate", "compare": "evaluate", "judge": "judge"},
+    "Look inside": {"explain": "prepare", "info": "train", "vocabulary": "prepare", "convert": "train"},
 }
-"""The module of each command, in the order of `pointer --help`."""
+"""The module of each command, under the heading and in the order of `pointer --help`."""
+HEADING = {name: heading for heading, commands in HOMES.items() for name in commands}
+
+WELCOME = """\
+POINTER turns a few words into a fluent text that contains every one of them. Try:
+
+  pointer fetch smollm2                                  # once: the best model
+  pointer generate "dog; frisbee; park" --show-stages    # how a text grows
+  pointer serve                                          # a page in your browser
+
+All commands: pointer --help"""
 
 
 class Commands(Mapping[str, Any]):
     """All commands by their names; each is imported and made when it is looked up."""
 
     def __getitem__(self, name: str) -> Any:
-        found = getattr(import_module(f"pointer.cli.{HOME[name]}"), name)
+        found = getattr(import_module(f"pointer.cli.{HOMES[HEADING[name]][name]}"), name)
         if not isinstance(found, typer.Typer):
-            command, found = found, typer.Typer(add_completion=False, rich_markup_mode=None)
-            found.command()(command)
-        return typer.main.get_command(found)
+            command, found = found, typer.Typer(add_completion=False, rich_markup_mode="markdown")
+            add_command(found, command)
+        made = typer.main.get_command(found)
+        made.name, made.rich_help_panel = name, HEADING[name]  # type: ignore[attr-defined]
+        return made
 
     def __iter__(self) -> Iterator[str]:
-        return iter(HOME)
+        return iter(HEADING)
 
     def __len__(self) -> int:
-        return len(HOME)
+        return len(HEADING)
 
 
 class Group(TyperGroup):
@@ -65,10 +66,10 @@ class Group(TyperGroup):
 app = typer.Typer(
     cls=Group,
     help="Turn a few words into a fluent text that contains every one of them, from coarse to fine.",
-    no_args_is_help=True,
-    add_completion=False,
+    epilog="`pointer COMMAND --help` explains a command and ends with examples.",
+    invoke_without_command=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+    rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -93,8 +94,11 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
+    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = (
         False
     ),
 ) -> None:
     """Options that come before the command."""
+    if context.invoked_subcommand is None:
+        print(WELCOME)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pointer.cli.help import ADVANCED, OUTPUT
 from pointer.cli.shared import Json, Seed, bar, show_table
 from pointer.errors import DataError, UsageError
 
@@ -26,10 +27,14 @@ Raw = Annotated[bool, typer.Option("--raw", help="Take lines as they are: keep c
 LanguageModel = Annotated[
     str, typer.Option(help="Scorer of perplexity: embedded, none, kenlm:FILE, or a causal model (folder or Hub id).")
 ]
-Bootstrap = Annotated[int, typer.Option(help="Bootstrap samples; 0 for no intervals.")]
-Markdown = Annotated[bool, typer.Option("--markdown", help="Print markdown, with signatures.")]
-Latex = Annotated[bool, typer.Option("--latex", help="Print a LaTeX table.")]
-Plot = Annotated[Path | None, typer.Option(help="Also draw the numbers: .png, .svg or .pdf.")]
+Bootstrap = Annotated[
+    int, typer.Option(help="How many bootstrap samples to draw; 0 for no intervals.", rich_help_panel=ADVANCED)
+]
+Markdown = Annotated[bool, typer.Option("--markdown", help="Print markdown, with signatures.", rich_help_panel=OUTPUT)]
+Latex = Annotated[bool, typer.Option("--latex", help="Print a LaTeX table.", rich_help_panel=OUTPUT)]
+Plot = Annotated[
+    Path | None, typer.Option(help="Also draw the numbers into this .png, .svg or .pdf.", rich_help_panel=OUTPUT)
+]
 
 
 def evaluate(
@@ -48,7 +53,12 @@ def evaluate(
     plot: Plot = None,
     as_json: Json = False,
 ) -> None:
-    """Measure texts beside references: the paper's metrics, with intervals and signatures."""
+    """Measure texts beside references: the paper's metrics, with intervals and signatures.
+
+    Examples:
+        pointer evaluate ours.jsonl --references refs.txt
+        pointer evaluate ours.jsonl --references refs.txt --markdown --plot table.png
+    """
     _check_forms(plot, as_json, markdown)
     if benchmark is not None:
         _benchmark(output, benchmark, sets, meteor_jar, as_json, markdown)
@@ -103,7 +113,12 @@ def compare(
     plot: Plot = None,
     as_json: Json = False,
 ) -> None:
-    """Put systems beside each other and beside people: the paper's table, with significance."""
+    """Put systems beside each other and beside people: the paper's table, with significance.
+
+    Examples:
+        pointer compare ours.jsonl theirs.txt --references refs.txt --examples 2
+        pointer compare first=ours.jsonl second=theirs.txt --references refs.txt --latex
+    """
     from pointer.evaluation.report import examples as draw
 
     _check_forms(plot, as_json, markdown, latex)

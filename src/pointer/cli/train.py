@@ -24,7 +24,14 @@ class AnySettings(TrainingSettings, CausalSettings):
     """Everything that a run of any kind may be told."""
 
 
-@with_options("chosen", AnySettings, RANGES, CHOICES, given_only=True)
+GROUPS = {
+    "Budget": "minutes epochs steps tokens patience",
+    "Data": "skeleton schedule keywords closing_share begun_share validation_rows",
+    "Checkpoints": "evaluate_every save_every keep_every half",
+}
+
+
+@with_options("chosen", AnySettings, RANGES, CHOICES, GROUPS, given_only=True)
 def train(
     data: Annotated[
         Path, typer.Argument(help="A folder that `pointer prepare` made; with --backbone, texts: a file, or a folder.")
@@ -33,23 +40,30 @@ def train(
     init: Annotated[
         str | None, typer.Option(help="Embedded model, folder or Hub id; from scratch: tiny, mini, base, large.")
     ] = None,
-    preset: Annotated[str | None, typer.Option(help="small (the default) or paper; what follows changes it.")] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="Settings to begin with, small (the default) or paper; all others change these.")
+    ] = None,
     validation: Annotated[Path | None, typer.Option(help="Data to validate on; else some is held out.")] = None,
     about: Annotated[str, typer.Option(help="For the model card: what the data is, under which licence.")] = "",
-    *,
-    chosen: dict[str, Any],
     backbone: Annotated[
         str | None, typer.Option(help="Train an adapter for a causal language model: smollm2, folder or Hub id.")
     ] = None,
     style: Annotated[str | None, typer.Option(help="With --backbone: what the texts of a file are like.")] = None,
+    as_json: Json = False,
+    *,
+    chosen: dict[str, Any],
     system: System = "pointer",
     setting: Setting = None,
-    as_json: Json = False,
 ) -> None:
     """Train a model on prepared data: pre-training and fine-tuning alike. With --backbone, on texts as they are.
 
     Killed at any moment, the same command goes on from the last checkpoint as if nothing had happened. Many GPUs:
     `accelerate launch -m pointer train ...`
+
+    Examples:
+        pointer train data --init wiki --minutes 30 --out mine
+        pointer train data --init tiny --steps 1000 --out small
+        pointer train mine.txt --backbone smollm2 --style reviews --minutes 60 --out mine
     """
     given = {name: value for name, value in locals().items() if name != "chosen" and value is not None} | chosen
     if backbone is not None:
@@ -144,7 +158,11 @@ def convert(
     released: Annotated[Path, typer.Argument(help="The folder of a checkpoint that the paper's authors released.")],
     out: Annotated[Path, typer.Argument(help="The folder to write.")],
 ) -> None:
-    """Turn a checkpoint of the authors' 2020 release into one of ours, without executing its pickle."""
+    """Turn a checkpoint of the authors' 2020 release into one of ours, without executing its pickle.
+
+    Examples:
+        pointer convert released/ ours/
+    """
     from pointer.model import convert_released
 
     model = convert_released(released, out)
@@ -152,7 +170,12 @@ def convert(
 
 
 def info(as_json: Json = False) -> None:
-    """Print versions, device, threads, embedded models, and which optional parts are present."""
+    """Print versions, device, threads, embedded models, and which optional parts are present.
+
+    Examples:
+        pointer info
+        pointer info --json
+    """
     from rich.console import Console
 
     from pointer.information import gather

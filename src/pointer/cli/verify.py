@@ -9,7 +9,11 @@ def verify(
     folder: Annotated[str, typer.Argument(help="Folder of a checkpoint, embedded model or Hub id.")],
     write: Annotated[bool, typer.Option("--write", help="Write the manifest anew, for what is there now.")] = False,
 ) -> None:
-    """Compare every file of a checkpoint with its manifest, byte by byte."""
+    """Compare every file of a checkpoint with its manifest, byte by byte.
+
+    Examples:
+        pointer verify wiki
+    """
     from pointer.checkpoint import checkpoint_folder
     from pointer.integrity import read_manifest
     from pointer.integrity import verify as check
