@@ -5,7 +5,7 @@ READY := .venv/.ready
 DEMO := .venv/.demo
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench docs clean
 
 demo: $(DEMO)
 	@$(BIN)/pointer fetch smollm2 > /dev/null || true
@@ -25,6 +25,11 @@ lint: $(READY)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/page.py
+
+# The documentation as a site, in build/site; a link that leads nowhere fails.
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "To read it: python3 -m http.server --bind 127.0.0.1 --directory build/site"
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
