@@ -244,9 +244,9 @@ def dearest(pointer: Pointer, kind: dict[str, Any], words: list[str]) -> dict[st
     limits = Limits()
     if "max_length" not in kind:
         lengths = range(limits.max_length, 3, -1)
-        length = next(n for n in lengths if pointer.cost(Options(**kind, max_length=n)) <= limits.cost)
+        length = next(n for n in lengths if pointer.cost(words, Options(**kind, max_length=n)) <= limits.cost)
         return {"constraints": words[: max(1, length // 4)], "options": kind | {"max_length": length}}
-    lists = min(limits.lists, limits.cost // pointer.cost(Options(**kind)))
+    lists = min(limits.lists, limits.cost // pointer.cost(words, Options(**kind)))
     return {"constraints": [words] * lists, "options": kind}
 
 
@@ -296,7 +296,7 @@ def fairness(model: str, threads: int, batch: int) -> bool:
         print(f"model {model}, {threads} threads; a small request, {len(bodies)} times: median and slowest in ms")
         for name, kind in EXPENSIVE.items():
             expensive = dearest(pointer, kind, words)
-            cost = pointer.cost(Options(**expensive["options"]))
+            cost = pointer.cost(words, Options(**expensive["options"]))
             cost *= len(expensive["constraints"]) if "max_length" in kind else 1
             alone = asyncio.run(small_times(server.port, bodies))
             with_it, statuses = asyncio.run(beside(server.port, bodies, json.dumps(expensive).encode()))

@@ -1,22 +1,28 @@
 """`Pointer` on a real (if untrained) network, and `pointer generate` in a subprocess."""
 
+import gzip
 import json
 import re
 import shutil
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import fields
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import Run
-from scripted import untrained
+from scripted import scripted, small_vocabulary, untrained
 
 from pointer import Pointer
 from pointer.decoding.bulk import Asked, generate_lines, read_lists
 from pointer.decoding.options import Options
 from pointer.errors import ConstraintError, UsageError
 from pointer.model import convert_released
+from pointer.prepare.corpus import Skipped
+from pointer.runtime import Floats, Ints
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "released-tiny"
 LISTS = ["delicious; love; mole; rice; back", "new york; prime minister; tax cuts", "is; to; from"]
@@ -291,7 +297,7 @@ def test_a_mistake_in_the_language_has_a_caret_under_it(pointer: Run, checkpoint
 
 def test_a_length_that_cannot_be_reached_is_said(pointer: Run, checkpoint: Path) -> None:
     done = pointer("generate", "--model", str(checkpoint), "rice; back; love; =2")
-    assert not done.returncode and "the length could not be reached; the nearest has" in done.stderr
+    assert not done.returncode and "The length could not be reached; the nearest has" in done.stderr
 
 
 def test_a_file_of_concept_sets_is_read(pointer: Run, checkpoint: Path, tmp_path: Path) -> None:
@@ -302,3 +308,49 @@ def test_a_file_of_concept_sets_is_read(pointer: Run, checkpoint: Path, tmp_path
 
 def test_without_a_name_the_best_model_that_is_here_is_opened() -> None:
     assert Pointer.from_pretrained().name == "wiki", "the tests have no base for the writer"
+
+
+@pytest.mark.parametrize("name", ["lists.jsonl", "lists.txt", "lists.jsonl.gz"])
+def test_a_line_of_a_file_may_be_json_whatever_the_file_is_called(tmp_path: Path, name: str) -> None:
+    lines = [
+        '["a;b", "~love"]', '{"concepts": ["dog", "new york"], "texts": []}', '{"text": "rice; back"}', '"rice; back"',
+        "rice; back", "[rice; back]", "1984", '{"concepts": "dog"}', "{tea|coffee}", '["rice", 5]', "[rice",
+    ]  # fmt: skip
+    with (gzip.open if name.endswith(".gz") else open)(tmp_path / name, "wt") as file:
+        file.write("\n".join(lines))
+    found = list(read_lists(str(tmp_path / name)))
+    ordered = ("rice", "back")
+    asked = [('"a;b"', "~love"), ("~dog", "new york"), ordered, ordered, ordered, ordered, ("1984",)]
+    assert [one.constraints.asked for one in found[:7] if isinstance(one, Asked)] == asked
+    assert isinstance(one := found[7], Skipped) and (one.line, "concepts" in one.reason) == (8, True)
+    assert isinstance(one := found[8], Asked) and one.constraints.asked == ("tea|coffee",)
+    assert [one.line for one in found[9:] if isinstance(one, Skipped)] == [10, 11]
+
+
+def test_lists_are_read_one_by_one(tmp_path: Path) -> None:
+    count = 50_000
+    (tmp_path / "sets.jsonl").write_text('{"concepts": ["love", "rice", "back"], "texts": []}\n' * count)
+    lists = read_lists(str(tmp_path / "sets.jsonl"))
+    next(lists)
+    tracemalloc.start()
+    for _ in islice(lists, count // 5):
+        pass
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1_000_000  # a list takes more than a kilobyte
+
+
+def test_fewer_texts_than_asked_for_are_said(pointer: Run, tmp_path: Path, checkpoint: Path) -> None:
+    vocabulary = small_vocabulary(tmp_path)
+
+    def says_one_thing(ids: Ints, position: int) -> Floats:
+        answer = np.zeros(len(vocabulary), np.float32)
+        answer[vocabulary.id("[NOI]")] = 50
+        return answer
+
+    found = scripted(vocabulary, says_one_thing).generate_many(["rice; back"], n=3)[0]
+    assert [one.remark for one in found] == ["Expected 3 texts that differ, found 1: the model has no others to give."]
+    assert scripted(vocabulary, says_one_thing).generate("rice; back").remark == ""
+    done = pointer("generate", "--model", str(checkpoint), "rice", "-n", "3", "--max-stages", "0")
+    assert len(done.stdout.splitlines()) == 1 and not done.returncode
+    assert "line 1: Expected 3 texts that differ, found 1" in done.stderr

@@ -1,14 +1,16 @@
 """CommonGen's figures: against the field's own scorer, on texts whose answer is known, and by the command."""
 
 import json
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
 
-from pointer.errors import DataError
-from pointer.evaluation.benchmark import Benchmark, ConceptSet, cider, read_concept_sets, rouge_l
+from pointer.errors import DataError, UsageError
+from pointer.evaluation.benchmark import Benchmark, ConceptSet, cider, meteor, read_concept_sets, rouge_l
 from pointer.evaluation.outputs import System
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "captions.json"
@@ -24,6 +26,27 @@ def test_cider_and_rouge_l_are_those_of_the_fields_own_scorer() -> None:
     references = [[text.split() for text in some] for some in golden["references"]]
     assert 10 * cider(texts, references) == pytest.approx(golden["cider"], abs=1e-9)
     assert rouge_l(texts, references) == pytest.approx(golden["rouge_l"], abs=1e-9)
+
+
+JAR = os.environ.get("POINTER_METEOR_JAR", "")
+"""Where METEOR 1.5 is: `pip download --no-deps pycocoevalcap` has it, with its data, in the folder `meteor`."""
+
+
+@pytest.mark.skipif(not shutil.which("java") or not JAR, reason="Java and POINTER_METEOR_JAR=.../meteor-1.5.jar needed")
+def test_meteor_is_that_of_the_fields_own_scorer() -> None:
+    golden = json.loads(GOLDEN.read_text("utf-8"))
+    texts = [text.split() for text in golden["texts"]]
+    references = [[text.split() for text in some] for some in golden["references"]]
+    assert meteor(texts, references, Path(JAR)) == pytest.approx(golden["meteor"], abs=1e-9)
+    bars = [[*words, "|||"] for words in texts]  # what separates texts for the program
+    assert meteor(bars, references, Path(JAR)) == pytest.approx(golden["meteor"], abs=1e-9)
+
+
+@pytest.mark.skipif(not shutil.which("java"), reason="Java needed")
+def test_a_jar_that_is_not_meteor_is_named(tmp_path: Path) -> None:
+    (tmp_path / "other.jar").write_bytes(b"no jar at all")
+    with pytest.raises(UsageError, match=r"expected METEOR 1\.5 in .*other\.jar"):
+        meteor([["a", "dog"]], [[["the", "dog"]]], tmp_path / "other.jar")
 
 
 def figures(*texts: str) -> dict[str, float]:

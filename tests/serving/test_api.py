@@ -20,6 +20,7 @@ from typing import Any
 import httpx
 import psutil
 import pytest
+import tiny_causal
 from conftest import Run
 from scripted import small_vocabulary
 from servers import (
@@ -189,6 +190,21 @@ def test_the_released_preset_streams_too(server: Command) -> None:
     options = {"preset": "released"}
     *stages, (_, done) = streamed(server.client, constraints="good; food", model="converted", options=options)
     assert len(stages) == 7 and stages[-1][1]["text"] == done["results"][0][0]["text"]
+
+
+def test_a_stream_tells_again_what_a_writer_has_chosen_since() -> None:
+    language = tiny_causal.chat_language()
+    scribe = tiny_causal.writer(language, tiny_causal.hostile(language, "random", 3), longest=400)
+    body = {"constraints": "[~love; dog; rice; park]", "options": {"max_length": 40}}
+    with running(lambda: scribe) as server:
+        *stages, (_, done) = streamed(server.client, **body)
+    best = done["results"][0][0]
+    assert best["order"] != [0, 1, 2, 3]
+    known: list[Any] = []
+    for _, data in stages:
+        known[data["stage"] :] = [data["tokens"]]
+        assert len(data["constraints"]) == 4
+    assert known == best["stages"] and stages[-1][1]["constraints"] == best["constraints"]
 
 
 def test_a_stage_is_sent_before_the_next_one_is_begun(model: Turnstile) -> None:
@@ -399,6 +415,18 @@ def test_a_request_that_costs_too_much_is_refused_with_the_number_before_any_wor
             cost = f"{16 * 256 * 12 * 256:,}"
             assert f"costs at most 10,000,000 on this server, found one of {cost}" in answer.text
         assert not model.passes and not model.waiting
+
+
+def test_a_length_costs_the_same_wherever_it_is_said(model: Turnstile) -> None:
+    with running(lambda: model.pointer, cost=30_000, quota=30_000) as server:
+        assert server.post(constraints=["great", "food"]).status_code == 200
+        refused = [
+            server.post(constraints=constraints, options=options)
+            for constraints, options in ((["great"], {"length": 5}), (["great", "=5"], {}), ("[great; ?food]; =5", {}))
+        ]
+        assert all(is_error(answer, 422, "UsageError") for answer in refused)
+        assert len({answer.json()["error"]["message"] for answer in refused}) == 1
+        assert is_error(server.post(constraints="A ___ place."), 422, "UsageError")  # a template is drafted too
 
 
 def test_a_long_body_is_not_read_to_its_end_whether_or_not_its_length_is_known(server: Command) -> None:

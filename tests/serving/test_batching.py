@@ -12,7 +12,7 @@ import pytest
 from scripted import WORDS, hostile, scripted, small_vocabulary
 from servers import LOCKED, PATIENCE, Turnstile, until
 
-from pointer.decoding.generator import Pointer
+from pointer.decoding.generator import DRAFTS, Pointer
 from pointer.decoding.grammar import parse
 from pointer.decoding.options import Options
 from pointer.errors import CheckpointError, ConstraintError, UsageError
@@ -72,9 +72,11 @@ def ask(batcher: Batcher, lists: list[str], **options: Any) -> Ticket:
     """Submit lists as a server does."""
     assert batcher.pointer is not None
     chosen = Options(**options)
-    plans = [batcher.pointer.plan(parse(constraints), chosen) for constraints in lists]
-    cost = len(lists) * batcher.pointer.cost(chosen)
-    return batcher.submit(replace(chosen, seed=0), plans, weight_of(chosen, batcher.limits.batch), cost)
+    parsed = list(map(parse, lists))
+    plans = [batcher.pointer.plan(constraints, chosen) for constraints in parsed]
+    cost = sum(batcher.pointer.cost(constraints, chosen) for constraints in parsed)
+    weight = max(weight_of(constraints, chosen, batcher.limits.batch) for constraints in parsed)
+    return batcher.submit(replace(chosen, seed=0), plans, weight, cost)
 
 
 KINDS: list[dict[str, Any]] = [
@@ -388,8 +390,10 @@ def test_limits_that_make_no_sense_are_one_sentence(changed: dict[str, Any], sen
         Limits(**changed)
 
 
-def test_a_beam_weighs_as_much_as_it_is_wide() -> None:
-    assert weight_of(Options(), 64) == 1
-    assert weight_of(Options(decoding="sample", n=5), 64) == 5
-    assert weight_of(Options(decoding="beam", width=8), 64) == 8
-    assert weight_of(Options(decoding="beam", rounds=0), 64) == weight_of(Options(preset="released"), 64) == 64
+def test_a_list_weighs_as_much_as_it_has_texts_under_way() -> None:
+    def weight(constraints: str = "rice; back", **options: Any) -> int:
+        return weight_of(parse(constraints), Options(**options), 64)
+
+    assert weight() == 1 and weight(decoding="sample", n=5) == 5 and weight(decoding="beam", width=8) == 8
+    assert weight("rice; =9") == weight(length=9) == weight("Rice ___.") == DRAFTS
+    assert weight(decoding="beam", rounds=0) == weight(preset="released") == 64

@@ -18,6 +18,10 @@ def test_a_server_writes_what_the_command_shows(server: Command, pointer: Run) -
     assert done.stdout == answer["results"][0][0]["text"] + "\n" and done.returncode == 0
     several = pointer("generate", "food", "--server", server.url, "--decoding", "sample", "-n", "2", "--json")
     assert all(json.loads(line)["constraints"] == ["food"] for line in several.stdout.splitlines())
+    group = pointer("generate", "[~love; drinks]; ?very; =6-9", "--server", server.url, "--json")
+    assert json.loads(group.stdout)["asked"] == ["~love", "drinks", "?very"]
+    fewer = pointer("generate", "food", "--server", server.url, "-n", "3", "--max-stages", "0")
+    assert fewer.stdout == "Food\n" and "Expected 3 texts that differ, found 1" in fewer.stderr
     shown = pointer(*asked, "--show-stages")
     assert len(shown.stdout.splitlines()) > 2
 

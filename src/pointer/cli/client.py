@@ -16,8 +16,8 @@ PATIENCE = 120
 """Seconds until a server that says nothing counts as lost."""
 
 
-def ask_server(url: str, constraints: list[str], model: str | None, options: Options) -> list[dict[str, Any]]:
-    """The texts for one list of constraints, best first, as `/v1/generate` of a server tells them."""
+def ask_server(url: str, constraints: str, model: str | None, options: Options) -> list[dict[str, Any]]:
+    """The texts for some constraints, best first, as `/v1/generate` of a server tells them."""
     defaults = asdict(Options())
     changed = {name: value for name, value in asdict(options).items() if value != defaults[name]}
     asked: dict[str, Any] = {"constraints": constraints, "options": changed}

@@ -175,6 +175,7 @@ def expand(
     constraints, options = expansion(sentence, options)
     start = time.perf_counter()
     [found] = pointer.generate_many([constraints], **asdict(options))
+    Reporter().about(1, found[0])
     if as_json:
         written = Written(Asked(1, constraints), found, time.perf_counter() - start)
         for record in records(pointer, written, options):
@@ -216,9 +217,12 @@ def _from_server(
 ) -> None:
     """Let a server write, and show its texts as if they were ours."""
     from pointer.cli.client import ask_server
+    from pointer.decoding.grammar import parse
 
-    parts = constraints[0].split(separator) if len(constraints) == 1 else constraints
-    for text in ask_server(server, [part.strip() for part in parts], model, options):
+    asked = parse(constraints[0] if len(constraints) == 1 else constraints, separator)
+    for rank, text in enumerate(ask_server(server, str(asked), model, options)):
+        if text["remark"] and rank == 0:
+            print(f"pointer: {text['remark']}", file=sys.stderr)
         if as_json:
             print(json.dumps(text, ensure_ascii=False))
             continue

@@ -64,7 +64,7 @@ class Reporter:
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.incomplete = 0
-        self.unreached_lengths = 0
+        self.remarks = 0
 
     def __call__(self, skipped: "Skipped") -> None:
         self.counts[skipped.reason] += 1
@@ -75,25 +75,21 @@ class Reporter:
         """What a text is not."""
         if text.missing:
             self.lost(line, text.missing)
-        if text.stopped == "length":
-            self.unreached(line, text.text)
+        if text.remark:
+            self.remarks += 1
+            if self.remarks <= self.most:
+                print(f"pointer: line {line}: {text.remark}", file=sys.stderr)
 
     def lost(self, line: int, constraints: "Sequence[str]") -> None:
         self.incomplete += 1
         if self.incomplete <= self.most:
             print(f"pointer: line {line}: lost {', '.join(constraints)}", file=sys.stderr)
 
-    def unreached(self, line: int, text: str) -> None:
-        self.unreached_lengths += 1
-        if self.unreached_lengths <= self.most:
-            from pointer.decoding.demand import count_sentences, count_words
-
-            size = f"{count_words(text)} words, {count_sentences(text)} sentences"
-            print(f"pointer: line {line}: the length could not be reached; the nearest has {size}.", file=sys.stderr)
-
     def rest(self) -> None:
         if self.incomplete > self.most:
             print(f"pointer: {self.incomplete - self.most:,} more texts lost constraints.", file=sys.stderr)
+        if self.remarks > self.most:
+            print(f"pointer: {self.remarks - self.most:,} more texts are not all that was asked for.", file=sys.stderr)
         for reason, count in self.counts.items():
             if count > self.most:
                 print(f"pointer: {count - self.most:,} more like the last: {reason}.", file=sys.stderr)

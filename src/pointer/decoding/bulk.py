@@ -11,7 +11,7 @@ from pointer.decoding.generator import Generation, Generator
 from pointer.decoding.grammar import Constraints, concept_set, parse
 from pointer.decoding.options import Options
 from pointer.errors import ConstraintError, DataError
-from pointer.prepare.corpus import Corpus, Skipped, open_bytes
+from pointer.prepare.corpus import Corpus, Skipped, read_lines
 from pointer.storage import full_disk_explained, write_whole
 
 BATCHES = 4
@@ -26,44 +26,36 @@ class Asked(NamedTuple):
 
 
 def read_lists(path: str, separator: str = ";") -> Iterator[Asked | Skipped]:
-    """The constraint lists of a file, one a line: words with a separator between them, or a JSON list of strings.
+    """The constraint lists of a file, one a line: words with a separator between them, or JSON.
 
-    A JSON object with `concepts`, as a line of CommonGen has them, is a set: in any form, in any order.
+    A JSON list of strings is a list, a string or an object's `text` is read as the line would be, and an object with
+    `concepts`, as a line of CommonGen has them, is a set: in any form, in any order.
     """
-    if ".jsonl" in Path(path).suffixes and (sets := list(_concept_sets(path))):
-        yield from sets
-        return
-    for line in Corpus((path,)):
+    for line in Corpus((path,)) if path.lower().endswith(".parquet") else read_lines(path):
         if isinstance(line, Skipped):
             yield line
             continue
         try:
-            yield Asked(line.line, parse(_json_list(line.text) or line.text.strip(), separator))
+            yield Asked(line.line, _constraints(line.text.strip(), separator))
         except ConstraintError as error:
             yield Skipped(line.source, line.line, str(error).rstrip("."))
 
 
-def _concept_sets(path: str) -> Iterator[Asked | Skipped]:
-    """The sets of a file whose first line is one; of any other file nothing."""
-    with open_bytes(path) as file:
-        for number, line in enumerate(file, 1):
-            try:
-                concepts = json.loads(line)["concepts"]
-                yield Asked(number, concept_set(list(map(str, concepts))))
-            except (ValueError, KeyError, TypeError, ConstraintError):
-                if number == 1:
-                    return
-                yield Skipped(path, number, "expected a set of concepts, found something else")
-
-
-def _json_list(text: str) -> list[str] | None:
-    if not text.lstrip().startswith("["):
-        return None
+def _constraints(line: str, separator: str) -> Constraints:
     try:
-        found = json.loads(text)
+        found = json.loads(line)
     except ValueError:
-        return None
-    return found if isinstance(found, list) and all(isinstance(item, str) for item in found) else None
+        return parse(line, separator)
+    if isinstance(found, dict) and isinstance(concepts := found.get("concepts"), list):
+        return concept_set(list(map(str, concepts)))
+    text = found.get("text") if isinstance(found, dict) else found
+    if isinstance(text, list) and all(isinstance(item, str) for item in text):
+        return parse(text)
+    if isinstance(text, str):
+        return parse(text.strip(), separator)
+    if isinstance(found, dict):
+        raise ConstraintError('Expected "concepts" or "text" in a JSON object, found neither.', "Give one of them.")
+    return parse(line, separator)  # 1984 and null are words, too
 
 
 class Written(NamedTuple):

@@ -450,7 +450,7 @@ class CausalEngine(Loop[Draft]):
     def _way(self, draft: Draft) -> Way | None:
         """Where the text is on its way to its length; None if it may have any."""
         demand = draft.demand
-        if (demand.words is None and demand.sentences is None) or draft.pending:
+        if not demand.has_length or draft.pending:
             return None
         waiting = demand.waiting(draft.done)
         words = sum(demand.items[number].least_words() for number in waiting)

@@ -111,6 +111,16 @@ class Demand:
         in_order = all(item.after == frozenset(range(number)) for number, item in enumerate(self.items))
         return in_order and not any(item.optional or len(item.forms) > 1 for item in self.items)
 
+    @property
+    def has_length(self) -> bool:
+        """Is a number of words or sentences asked for?"""
+        return self.words is not None or self.sentences is not None
+
+    @property
+    def is_tight(self) -> bool:
+        """Must the text be something that the model would hardly write by itself?"""
+        return self.has_length or self.verbatim
+
     @staticmethod
     def of_phrases(phrases: Sequence[str]) -> "Demand":
         """Phrases, each as it stands, in order."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from pointer.base import has_base
 from pointer.checkpoint import ONNX, checkpoint_folder, embedded_folder, is_causal
-from pointer.decoding.demand import Demand, content_words, count_words, demand_of
+from pointer.decoding.demand import Demand, content_words, count_sentences, count_words, demand_of
 from pointer.decoding.grammar import Constraints, Given, Template, parse
 from pointer.decoding.options import BACKENDS, DTYPES, Options
 from pointer.decoding.picks import BY_LANGUAGE_MODEL, ranked
@@ -19,12 +19,10 @@ from pointer.integrity import check_sizes
 from pointer.runtime import check_threads
 from pointer.stage import Stage
 
-LENGTH_TRIES = 3
-"""Texts that are decoded at most to reach a wanted length: as always, nudged, steered."""
+DRAFTS = 8
+"""Drafts to pick from where a text cannot just grow as the model likes: to a wanted length, or in a template."""
 SCORED_TOGETHER = 8
 """Drafts that a language model scores before others may have the machine."""
-NUDGE = 1.5
-"""What `[NOI]` gains or loses where a text has too many or too few words, before one is steered to its length."""
 SAMPLE_ROUNDS = 4
 """Times that samples are drawn to find different ones, before words are avoided."""
 
@@ -54,6 +52,8 @@ class Generation:
     """The constraints as they were asked for, those that were optional and left out included."""
     order: tuple[int, ...] = ()
     """For each of `constraints`, which of `asked` it is."""
+    remark: str = ""
+    """One sentence where the answer is not all that was asked for: fewer texts, or another length."""
     glue: tuple[tuple[bool, bool], ...] | None = None
     """Of a template: does each stretch touch what is before it, and what follows it?"""
 
@@ -62,6 +62,7 @@ class Generation:
 
     def __repr__(self) -> str:
         grown = f"stages={len(self.stages)}, score={self.score}, stopped={self.stopped!r}"
+        grown += f", remark={self.remark!r}" if self.remark else ""
         return f"Generation({self.text!r}, constraints={list(self.constraints)}, {grown})"
 
     def _repr_html_(self) -> str:
@@ -158,7 +159,7 @@ class Pointer(ABC):
         """The log-probability of texts by a language model; nothing where none is installed."""
 
     @abstractmethod
-    def cost(self, options: Options) -> int:
+    def cost(self, constraints: Given, options: Options) -> int:
         """What the texts of one list may cost at most: positions that go through the model, times its weights.
 
         In millions of weights, as in 128 positions x 15 million = 1,920; a model without weights counts as one of a
@@ -247,7 +248,7 @@ class Pointer(ABC):
         self.refuse_what_it_cannot(chosen)
         if not self.can_stream(parsed, chosen):
             raise UsageError(
-                "stream: expected one text, one draft, no length and no preset released"
+                "stream: expected one text, one draft, no length, no template and no preset released"
                 f"{'' if self.chooses_on_the_way else ', and nothing to choose before the first stage'}.",
                 "Use generate_many.",
             )
@@ -260,9 +261,8 @@ class Pointer(ABC):
     def can_stream(self, constraints: Constraints, options: Options) -> bool:
         """Is there one text whose stages can be watched while it grows?"""
         demand = demand_of(constraints, options)
-        is_one = options.n == options.best_of == 1 and options.preset != "released"
-        is_open = demand.words is None and demand.sentences is None
-        return is_one and is_open and (self.chooses_on_the_way or demand.is_settled)
+        is_one = options.n == options.best_of == 1 and options.preset != "released" and not demand.is_tight
+        return is_one and (self.chooses_on_the_way or demand.is_settled)
 
     def plan(self, constraints: Given, options: Options) -> Plan:
         """How to get the texts of one list, best first."""
@@ -290,50 +290,41 @@ class Pointer(ABC):
         return [results[i] for i in range(len(lists))]
 
     def _different(self, demand: Demand, options: Options) -> Plan:
-        """`n` texts that differ; where the model has no more to say, fewer.
+        """`n` texts that differ; where the model has no more to say, fewer, and a remark.
 
         Those that come by themselves are looked at first. If they are too few, others are written without the words
         that the first ones have.
         """
         found: list[Generation] = []
-        for text in (yield from self._of_length(demand, options)):
-            _add_if_different(found, text, options.n)
-        while 0 < len(found) < options.n:
-            said = frozenset(word for text in found for word in _inserted(text))
-            others = yield from self._of_length(replace(demand, avoided=said), options)
+        before = -1
+        while before < len(found) < options.n:
             before = len(found)
-            for text in others:
+            said = frozenset(word for text in found for word in _inserted(text))
+            for text in (yield from self._of_length(replace(demand, avoided=said), options)):
                 _add_if_different(found, text, options.n)
-            if len(found) == before:
-                break
-        return found
+        if len(found) == options.n:
+            return found
+        fewer = f"Expected {options.n} texts that differ, found {len(found)}: the model has no others to give."
+        return [replace(text, remark=f"{text.remark} {fewer}".strip()) for text in found]
 
     def _of_length(self, demand: Demand, options: Options) -> Plan:
         """Texts of the length that is asked for, best first.
 
-        A text that has it by itself reads best. So the model is asked as always first, and if that text has too many or
-        too few words, with `[NOI]` more or less likely. If that does not lead there, a text is steered.
+        A text that has it by itself reads best, so the model is asked as always first. Otherwise drafts are steered to
+        the length, and the one that reads best is given.
         """
-        if demand.words is None and demand.sentences is None:
+        if not demand.has_length:
             return (yield from self._texts(demand, options))
-        free = replace(demand, words=None, sentences=None)
-        found = yield from self._texts(free, options)
-        offset = NUDGE if _is_long(demand, found[0].text) else -NUDGE
-        tries = [(demand.misses(found[0].text), found)]
-        if demand.words is not None and tries[0][0]:
-            found = yield from self._texts(free, replace(options, noi_offset=options.noi_offset + offset))
-            tries.append((demand.misses(found[0].text), found))
-        for _, found in tries:
-            if fitting := [text for text in found if not demand.misses(text.text)]:
-                return fitting
-        found = yield from self._texts(demand, options)
-        tries.insert(0, (demand.misses(found[0].text), found))
-        _, found = min(tries, key=lambda one: one[0])
-        return [replace(text, stopped="length") if demand.misses(text.text) else text for text in found]
+        found = yield from self._texts(replace(demand, words=None, sentences=None), options)
+        if not any(demand.misses(text.text) == 0 for text in found):
+            found += yield from self._texts(demand, options)
+        fitting = [text for text in found if demand.misses(text.text) == 0]
+        nearest = min(found, key=lambda text: demand.misses(text.text))
+        return fitting or [replace(nearest, stopped="length", remark=_of_another_length(nearest.text))]
 
     def _texts(self, demand: Demand, options: Options) -> Plan:
         """Texts as the decoding gives them, best first."""
-        if options.best_of > 1:
+        if options.best_of > 1 or demand.is_tight:
             return (yield from self._picked(demand, options))
         if options.decoding == "sample":
             return (yield from self._samples(demand, options))
@@ -356,7 +347,8 @@ class Pointer(ABC):
 
     def _picked(self, demand: Demand, options: Options) -> Plan:
         """Several drafts, the one that reads best first."""
-        drafts = yield from self._drafts(demand, replace(options, n=1))
+        chosen = replace(options, n=1, decoding="sample", best_of=drafts_of(demand, options))
+        drafts = yield from self._drafts(demand, chosen)
         found = list({draft.text: draft for draft in drafts}.values())
         scores: list[float] = []
         for start in range(0, len(found), SCORED_TOGETHER) if options.pick_by in BY_LANGUAGE_MODEL else ():
@@ -430,9 +422,18 @@ def rounded(score: float) -> float:
     return round(score, 4)
 
 
-def tries(options: Options) -> int:
-    """How many times the texts of one list are decoded at most for a wanted length."""
-    return 1 if options.length is None and options.sentences is None else LENGTH_TRIES
+def drafts_of(demand: Demand, options: Options) -> int:
+    """How many drafts a text is picked from; 1 where there is nothing to pick."""
+    return max(options.best_of, DRAFTS if demand.is_tight else 1)
+
+
+def texts_of(demand: Demand, options: Options) -> tuple[int, int]:
+    """How many texts are decoded at most for one list, and how many of them a language model scores."""
+    # Further texts are written without the words of the first ones.
+    plain = options.n * options.width if options.decoding == "beam" else max(options.n, options.best_of)
+    steered = options.n * drafts_of(demand, options) if demand.is_tight else 0
+    decoded = steered + (plain if demand.has_length or not steered else 0)
+    return decoded, decoded if drafts_of(demand, options) > 1 else 0
 
 
 def expansion(sentence: str, options: Options) -> tuple[Constraints, Options]:
@@ -441,6 +442,12 @@ def expansion(sentence: str, options: Options) -> tuple[Constraints, Options]:
     if options.length is None:
         options = replace(options, length=f"{min(400, words + -(-words // 4))}-{min(400, 2 * words)}")
     return Constraints((Template(sentence, everywhere=True),)), options
+
+
+def _of_another_length(text: str) -> str:
+    words, sentences = count_words(text), count_sentences(text)
+    size = f"{words} word{'s' * (words != 1)}, {sentences} sentence{'s' * (sentences != 1)}"
+    return f"The length could not be reached; the nearest has {size}."
 
 
 def _inserted(text: Generation) -> frozenset[str]:
@@ -456,7 +463,3 @@ def _add_if_different(found: list[Generation], text: Generation, most: int) -> N
             return
     if len(found) < most:
         found.append(text)
-
-
-def _is_long(demand: Demand, text: str) -> bool:
-    return demand.words is not None and count_words(text) > demand.words.high

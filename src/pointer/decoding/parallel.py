@@ -14,7 +14,7 @@ from pointer.decoding.arranging import Arranger
 from pointer.decoding.constraints import FRAME, INSERTED, Tokens, first_stage, units_of
 from pointer.decoding.demand import demand_of
 from pointer.decoding.engine import Engine, Growth
-from pointer.decoding.generator import Generation, Plan, Pointer, Wanted, rounded, tries
+from pointer.decoding.generator import Generation, Plan, Pointer, Wanted, rounded, texts_of
 from pointer.decoding.grammar import Given, parse
 from pointer.decoding.options import Options
 from pointer.decoding.presets import PRESETS, Preset
@@ -104,19 +104,17 @@ class ParallelPointer(Pointer):
             **given,
         )
 
-    def cost(self, options: Options) -> int:
+    def cost(self, constraints: Given, options: Options) -> int:
         """What the texts of one list may cost at most."""
         longest = min(self.longest, options.max_length)
         # One by one, a stage has as many rounds as the text has gaps.
-        passes = options.max_stages * (self._rounds(options) or longest) * tries(options)
+        passes = options.max_stages * (self._rounds(options) or longest)
         if options.preset == "released":
             from pointer.decoding.released import LENGTH, ROUNDS
 
             longest, passes = min(LENGTH, self.longest), ROUNDS
-        # Further texts of a beam are written without the words of the first ones.
-        texts = options.n * options.width if options.decoding == "beam" else max(options.n, options.best_of)
-        scored = picks.WEIGHTS * options.best_of * longest if options.best_of > 1 else 0
-        return texts * longest * passes * max(1, self.parameters // 10**6) + scored
+        texts, scored = texts_of(demand_of(parse(constraints), options), options)
+        return longest * (texts * passes * max(1, self.parameters // 10**6) + scored * picks.WEIGHTS)
 
     @property
     def tokens(self) -> int:
@@ -187,7 +185,7 @@ class ParallelPointer(Pointer):
         asked, order = demand.asked, tuple(range(len(demand.items)))
         why, glue, score = growth.stopped, demand.glue, rounded(growth.score)
         return Generation(
-            text, shown, tuple(spans), growth.stages, score, why, demand.constraints, (), asked, order, glue
+            text, shown, tuple(spans), growth.stages, score, why, demand.constraints, (), asked, order, glue=glue
         )
 
     def drafts(self, generation: Generation) -> list[str]:

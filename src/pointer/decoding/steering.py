@@ -95,14 +95,25 @@ class Steering:
     def _by_words(self, way: Way, opens: Mask) -> Mask:
         assert way.demand.words is not None
         if way.spare() <= 0:
-            return opens | self.spaced
+            return self._after_the_last_word(way, opens)
         lacking = way.demand.words.low - way.size
         if lacking > 0 and lacking >= way.room - 2:
             return ~opens
-        if way.demand.sentences is None and lacking > 0:
-            return ~self.openers if way.is_closed else self.closing
         # A text that has to end with the next word should not end with an article.
-        return self.function & (way.spare() == 1 and way.is_complete)
+        refused = self.function & (way.spare() == 1 and way.is_complete)
+        if way.demand.sentences is None and lacking > 0:
+            refused |= ~self.openers if way.is_closed else self.closing
+        return refused
+
+    def _after_the_last_word(self, way: Way, opens: Mask) -> Mask:
+        """No other word may come. A text that has all its constraints ends, with one mark at most."""
+        if not way.is_complete:
+            return opens | self.spaced
+        refused = np.ones_like(opens)
+        if way.text[-1:].isalnum():
+            refused = opens | self.spaced | ~self.letters
+            refused[[token for tokens in self.marks.values() for token in tokens]] = False
+        return refused
 
     def _by_sentences(self, way: Way, opens: Mask) -> Mask:
         assert way.demand.sentences is not None

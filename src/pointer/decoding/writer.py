@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from pointer.checkpoint import CARD, CURVE, causal_config, read_files
 from pointer.decoding.causal import GUIDANCE, CausalEngine, Draft, Rules, told_orders
-from pointer.decoding.demand import Demand
-from pointer.decoding.generator import Generation, Plan, Pointer, Wanted, rounded, tries
+from pointer.decoding.demand import Demand, demand_of
+from pointer.decoding.generator import Generation, Plan, Pointer, Wanted, drafts_of, rounded, texts_of
+from pointer.decoding.grammar import Given, parse
 from pointer.decoding.options import Options
 from pointer.decoding.presets import Guidance
 from pointer.errors import UsageError
@@ -97,12 +98,12 @@ class Writer(Pointer):
             parameters=sum(weights.numel() for weights in inserter.model.parameters()),
         )
 
-    def cost(self, options: Options) -> int:
+    def cost(self, constraints: Given, options: Options) -> int:
         """What the texts of one list may cost at most; every token is read once, and once more to pick among drafts."""
-        # Further texts of a beam are written without the words of the first ones.
-        texts = options.n * options.width if options.decoding == "beam" else max(options.n, options.best_of)
-        texts *= 2 if options.best_of > 1 else 1
-        positions = texts * min(self.longest, options.max_length + TASK) * tries(options)
+        demand = demand_of(parse(constraints), options)
+        texts, scored = texts_of(demand, options)
+        texts *= 1 if self._is_told_once(demand, options) else told_orders(demand)
+        positions = (texts + scored) * min(self.longest, options.max_length + TASK)
         return positions * max(1, self.parameters // 10**6)
 
     @property
@@ -156,13 +157,17 @@ class Writer(Pointer):
 
     def _texts(self, demand: Demand, options: Options) -> Plan:
         """Texts as the decoding gives them, best first. Where the order is free, the model is told several."""
-        orders = told_orders(demand)
-        if orders == 1 or options.best_of > 1 or options.decoding == "sample":
+        if self._is_told_once(demand, options):
             return (yield from super()._texts(demand, options))
         engine = self.engine(replace(options, n=1))
-        pools = yield Wanted(engine, [engine.start(demand, number) for number in range(orders)])
+        pools = yield Wanted(engine, [engine.start(demand, number) for number in range(told_orders(demand))])
         found = [self.written(best) for best, *_ in pools]
         return [max(found, key=lambda text: text.score)]
+
+    @staticmethod
+    def _is_told_once(demand: Demand, options: Options) -> bool:
+        """Is there one order, or are there several drafts anyway, each of which is told another?"""
+        return drafts_of(demand, options) > 1 or options.decoding == "sample" or told_orders(demand) == 1
 
     def _drafts(self, demand: Demand, options: Options) -> Plan:
         """Drafts of both kinds: the greedy text with samples beside it, and the texts of a beam."""

@@ -206,17 +206,17 @@ def _common(one: Words, other: Words) -> int:
 
 
 def meteor(texts: Sequence[Words], references: Sequence[Sequence[Words]], jar: Path) -> float:
-    """METEOR 1.5 by its own Java program; 0 to 1."""
+    """METEOR 1.5 of all texts together, by its own Java program, as caption scorers call it; 0 to 1."""
     if not jar.is_file():
         raise UsageError(f"meteor-jar: expected a file, found none at {jar}.", "Name meteor-1.5.jar.")
     scored = [
-        f"SCORE ||| {' ||| '.join(' '.join(one) for one in some)} ||| {' '.join(words)}".replace("\n", " ")
+        " ||| ".join(["SCORE", *(_without_bars(one) for one in some), _without_bars(words)])
         for words, some in zip(texts, references, strict=True)
     ]
     command = ["java", "-jar", "-Xmx2G", str(jar.resolve()), "-", "-", "-stdio", "-l", "en", "-norm"]
     try:
         with subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=jar.parent
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=jar.parent
         ) as java:
             assert java.stdin is not None and java.stdout is not None
             statistics = []
@@ -226,9 +226,18 @@ def meteor(texts: Sequence[Words], references: Sequence[Sequence[Words]], jar: P
                 statistics.append(java.stdout.readline().strip())
             java.stdin.write(f"EVAL ||| {' ||| '.join(statistics)}\n")
             java.stdin.close()
-            answers = [float(line) for line in java.stdout.read().split()]
+            # One number for each text, then that of their statistics summed, which is what papers give.
+            *_, overall = [float(line) for line in java.stdout.read().split()]
+            return overall
     except FileNotFoundError:
         raise UsageError("meteor-jar: expected Java, found none.", "Install a Java runtime.") from None
     except (ValueError, BrokenPipeError):
-        raise UsageError(f"meteor-jar: expected METEOR 1.5 in {jar}, found another program.", "Name its jar.") from None
-    return float(np.mean(answers[: len(texts)]))
+        raise UsageError(
+            f"meteor-jar: expected METEOR 1.5 in {jar}, found none that answers.",
+            "Name its jar, with its folder data beside it.",
+        ) from None
+
+
+def _without_bars(words: Words) -> str:
+    """A text on a line of its own, without what separates texts there."""
+    return " ".join(" ".join(words).replace("|||", " ").split())

@@ -10,7 +10,7 @@ import json
 import lzma
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
@@ -74,36 +74,27 @@ class Corpus:
         if suffixes and suffixes[-1] == ".parquet":
             yield from self._parquet(path)
             return
-        with open_bytes(path) as stream:
-            name = "standard input" if path == "-" else path
-            try:
-                beginning = stream.peek(4096)[:4096]
-            except _DAMAGED:
-                beginning = b""  # reading the lines will say so
-            if b"\0" in beginning:
-                yield Skipped(name, 0, "expected text in UTF-8, found a binary file")
-            elif {".jsonl", ".ndjson"} & set(suffixes[-2:]):
-                yield from self._jsonl(name, stream)
-            elif self.layout == "running":
-                yield from _running(name, stream)
-            else:
-                yield from _lines(name, stream)
+        if {".jsonl", ".ndjson"} & set(suffixes[-2:]):
+            yield from self._jsonl(path)
+        else:
+            yield from _texts(path, _running if self.layout == "running" else _lines)
 
-    def _jsonl(self, name: str, stream: io.BufferedReader) -> Iterator[Text | Skipped]:
-        for line in _lines(name, stream):
+    def _jsonl(self, path: str) -> Iterator[Text | Skipped]:
+        for line in read_lines(path):
             if isinstance(line, Skipped):
                 yield line
                 continue
             try:
                 record = json.loads(line.text)
             except ValueError:
-                yield Skipped(name, line.line, "expected a JSON object, found something else")
+                yield Skipped(line.source, line.line, "expected a JSON object, found something else")
                 continue
             text = record.get(self.column) if isinstance(record, dict) else None
             if isinstance(text, str):
-                yield from self._as_texts(Text(name, line.line, text))
+                yield from self._as_texts(line._replace(text=text))
             else:
-                yield Skipped(name, line.line, f'expected a text under "{self.column}", found none (see --column)')
+                reason = f'expected a text under "{self.column}", found none (see --column)'
+                yield Skipped(line.source, line.line, reason)
 
     def _parquet(self, path: str) -> Iterator[Text | Skipped]:
         arrow, parquet = arrow_for("Reading parquet")
@@ -156,6 +147,24 @@ def open_bytes(path: str) -> io.BufferedReader:
         arrow, _ = arrow_for("Reading .zst")
         return io.BufferedReader(arrow.input_stream(path, compression="zstd"))
     return Path(path).open("rb")
+
+
+def read_lines(path: str) -> Iterator[Text | Skipped]:
+    """Every line of a file as it stands, whatever format its name promises."""
+    return _texts(path, _lines)
+
+
+def _texts(path: str, read: Callable[[str, BinaryIO], Iterator[Text | Skipped]]) -> Iterator[Text | Skipped]:
+    with open_bytes(path) as stream:
+        name = "standard input" if path == "-" else path
+        try:
+            beginning = stream.peek(4096)[:4096]
+        except _DAMAGED:
+            beginning = b""  # reading the lines will say so
+        if b"\0" in beginning:
+            yield Skipped(name, 0, "expected text in UTF-8, found a binary file")
+        else:
+            yield from read(name, stream)
 
 
 def _raw_lines(name: str, stream: BinaryIO) -> Iterator[tuple[int, bytes, bool] | Skipped]:

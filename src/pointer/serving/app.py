@@ -41,6 +41,7 @@ from pointer.serving.schemas import (
     option_schemas,
 )
 from pointer.serving.service import Asked, Served, Service
+from pointer.stage import Stage
 from pointer.web import Hosts, Shield, gone
 
 PAGE = Path(__file__).parent / "page"
@@ -159,9 +160,9 @@ def _api(service: Service, settings: Settings) -> APIRouter:
     ) -> Response:
         """Write around one list of constraints, and send every stage as it comes.
 
-        `stage` events carry `{"stage", "tokens", "text"}`; `done` carries what `/v1/generate` answers; `error` has the
-        shape of all errors. Where several texts are asked for, or a length, or the preset `released`, the stages of the
-        best text are sent when it is finished.
+        `stage` events carry `{"stage", "tokens", "text", "constraints"}`; `done` carries what `/v1/generate` answers;
+        `error` has the shape of all errors. A stage that grows or changes is sent again. Where several texts are asked
+        for, or a length, a template or the preset `released`, the stages of the best text are sent when it is finished.
         """
         asked = _asked(service, body, request)
         if len(asked.lists) != 1:
@@ -282,7 +283,8 @@ def _event(name: str, data: dict[str, Any]) -> str:
 
 def _stage_event(generation: Generation, number: int, text: str) -> str:
     tokens = [{"token": token.text, "new": token.new} for token in generation.stages[number]]
-    return _event("stage", {"stage": number, "tokens": tokens, "text": text})
+    data = {"stage": number, "tokens": tokens, "text": text, "constraints": generation.constraints}
+    return _event("stage", data)
 
 
 _END = object()
@@ -308,15 +310,19 @@ class _Events:
 
     async def lines(self) -> AsyncIterator[str]:
         """The events, one after the other. Who stops listening is dropped at the next stage."""
-        sent = 0
+        sent: Stage = ()
+        """X^0 as the client knows it; a model that chooses order and forms while it writes changes it."""
         try:
             async for growth in self._grown():
                 if growth is None:
                     yield ": still at it\n\n"
                 else:
                     generation = self.pointer.written(growth)
-                    yield _stage_event(generation, len(generation.stages) - 1, generation.text)
-                    sent += 1
+                    newest = len(generation.stages) - 1
+                    if newest and generation.stages[0] != sent:
+                        yield _stage_event(generation, 0, " ".join(generation.constraints))
+                    yield _stage_event(generation, newest, generation.text)
+                    sent = generation.stages[0]
             results: list[list[Generation]] = self.ticket.future.result()
             best = results[0][0]
             if not sent:

@@ -22,8 +22,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from pointer.decoding.demand import demand_of
 from pointer.decoding.engine import Loop, has_stopped
-from pointer.decoding.generator import Pointer, Wanted
+from pointer.decoding.generator import Pointer, Wanted, drafts_of
+from pointer.decoding.grammar import Constraints
 from pointer.decoding.options import Options
 from pointer.decoding.search import Steps
 from pointer.errors import PointerError
@@ -372,8 +374,9 @@ def share(size: int) -> float:
     return float(ALIKE ** (-size / 4))
 
 
-def weight_of(options: Options, most: int) -> int:
+def weight_of(constraints: Constraints, options: Options, most: int) -> int:
     """How many texts one list has under way; what takes a whole turn for itself weighs all there is room for."""
     if options.preset == "released" or options.rounds == 0:
         return most
-    return options.width if options.decoding == "beam" else max(options.n, options.best_of)
+    drafts = drafts_of(demand_of(constraints, options), options)
+    return max(drafts, options.width if options.decoding == "beam" else options.n)

@@ -89,6 +89,8 @@ class Generation(_Answer):
     """The constraints as they were asked for."""
     order: list[int]
     """For each of `constraints`, which of `asked` it is."""
+    remark: str
+    """One sentence where the answer is not all that was asked for: fewer texts, or another length; else empty."""
 
 
 class GenerateAnswer(_Answer):

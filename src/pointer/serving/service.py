@@ -130,10 +130,11 @@ class Service:
     def generate(self, asked: Asked, watch: Watch | None = None) -> Ticket:
         """Put a request into the queue of its model."""
         pointer = self.pointer(asked.model)
-        cost = len(asked.lists) * pointer.cost(asked.options)
+        cost = sum(pointer.cost(constraints, asked.options) for constraints in asked.lists)
         self.limits.check_cost(cost)
         plans = [self._counted(asked.model, pointer.plan(constraints, asked.options)) for constraints in asked.lists]
-        kind, weight = replace(asked.options, seed=0), weight_of(asked.options, self.limits.batch)
+        kind = replace(asked.options, seed=0)
+        weight = max(weight_of(constraints, asked.options, self.limits.batch) for constraints in asked.lists)
         self.quotas.spend(asked.key, cost)
         try:
             return self._batchers[asked.model].submit(kind, plans, weight, cost, watch)

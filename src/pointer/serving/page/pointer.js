@@ -3,7 +3,9 @@
 import { Failure, generate, hasKey, keepKey, models } from "./api.js";
 import { Chips } from "./chips.js";
 import { forGood, thisTab } from "./memory.js";
-import { changedIn, fromHash, readOptions, resetOptions, showRelevant, toHash, writeOptions } from "./settings.js";
+import {
+  changedIn, fromHash, putLength, readOptions, resetOptions, showRelevant, toHash, wordsAbout, writeOptions,
+} from "./settings.js";
 import { Viewer } from "./viewer.js";
 
 const EXAMPLES = [
@@ -26,7 +28,7 @@ function say(message) {
   $("status").textContent = message;
 }
 
-const chips = new Chips($("chips"), $("entry"), { changed: wordsChanged, say });
+const chips = new Chips($("chips"), $("entry"), $("chip-menu"), { changed: wordsChanged, say, measure });
 const viewer = new Viewer($("result"), say);
 
 let running = null; // the AbortController of the request that is under way
@@ -40,12 +42,12 @@ const wanted = shared ?? fromHash(thisTab.get("draft"));
 
 // Without a model, as long as none is known, the server takes its own.
 function state() {
-  return { constraints: chips.values, model: $("model").value || wanted?.model, options: readOptions(form) };
+  return { constraints: chips.entries, model: $("model").value || wanted?.model, options: readOptions(form) };
 }
 
 function restore({ constraints, options }) {
-  chips.values = constraints;
   writeOptions(form, options);
+  chips.entries = constraints;
   optionsChanged();
   $("more").open ||= changedIn($("more")) > 0;
 }
@@ -58,8 +60,10 @@ function chooseModel(name) {
 }
 
 function wordsChanged() {
-  const isEmpty = chips.values.length === 0;
+  const isEmpty = chips.size === 0;
   $("clear").hidden = isEmpty;
+  $("order").hidden = chips.isOrdered === null;
+  $("order").textContent = chips.isOrdered ? "Free the order" : "Fix the order";
   $("entry").placeholder = isEmpty ? "a word or a phrase" : "";
   chips.blame(null);
   keepDraft();
@@ -68,11 +72,24 @@ function wordsChanged() {
 function optionsChanged() {
   showRelevant(form);
   $("temperature-value").textContent = $("temperature").value;
+  $("length-value").textContent = lengthInWords();
+  $("length").setAttribute("aria-valuetext", lengthInWords());
   const changed = changedIn($("more"));
   $("changed").hidden = changed === 0;
   $("changed").textContent = `${changed} changed`;
   $("defaults").hidden = changed === 0;
   keepDraft();
+}
+
+function lengthInWords() {
+  const words = Number($("length").value);
+  return words ? `${wordsAbout(words).join(" to ")} words` : "any";
+}
+
+// A length that was typed among the words.
+function measure(length) {
+  putLength($("length"), length);
+  optionsChanged();
 }
 
 // A reload in the middle of typing loses nothing.
@@ -83,7 +100,7 @@ function keepDraft() {
 function startOver() {
   running?.abort();
   shown = null;
-  chips.values = [];
+  chips.entries = [];
   $("entry").value = "";
   viewer.clear();
   hideProblem();
@@ -97,7 +114,7 @@ function startOver() {
 async function write() {
   chips.commit();
   if (running) return;
-  if (!chips.values.length) return showProblem(NO_WORDS);
+  if (!chips.size) return showProblem(NO_WORDS);
   const asked = state();
   running = new AbortController();
   const { signal } = running;
@@ -121,7 +138,7 @@ async function receive(asked, signal) {
   for await (const { event, data } of generate(asked, signal)) {
     $("empty").hidden = true;
     shown = asked;
-    if (event === "stage") viewer.add(asked.constraints, data.stage, data.tokens, data.text);
+    if (event === "stage") viewer.add(data);
     if (event === "done") viewer.finish(data.results[0]);
   }
   $("redraw").hidden = asked.options.decoding !== "sample";
@@ -179,7 +196,7 @@ function hideProblem() {
 // `options.n: expected ...`, `Expected n of at most ...`. Marks that, and says it in the words of this page.
 function pointedAt({ message, hint }) {
   const [, number, name] = /^constraint (\d+)\b|^(?:options\.|Expected )?(\w+)(?:[:.]| of )/.exec(message) ?? [];
-  if (number) chips.blame(Number(number));
+  if (number) chips.blame(Number(number)); // a group is one entry, and its error says where
   const control = name && form.querySelector(`[data-option="${CSS.escape(name)}"]`);
   if (!control) return { message, hint };
   control.setAttribute("aria-invalid", "true");
@@ -261,7 +278,7 @@ function showExamples(names) {
       button.append(word);
     });
     button.addEventListener("click", () => {
-      chips.values = words;
+      chips.entries = words;
       if (names.includes(model)) chooseModel(model);
       write();
     });
@@ -350,6 +367,7 @@ $("defaults").addEventListener("click", () => { resetOptions($("more")); options
 $("reseed").addEventListener("click", reseed);
 $("redraw").addEventListener("click", () => { reseed(); write(); });
 $("clear").addEventListener("click", startOver);
+$("order").addEventListener("click", () => { chips.isOrdered = !chips.isOrdered; });
 $("cancel").addEventListener("click", () => {
   running?.abort();
   notify("Stopped. Your words are kept.");

@@ -7,6 +7,13 @@ const controls = (form) => [...form.querySelectorAll("[data-option]")];
 const isBox = (control) => control.type === "checkbox";
 const isRelevant = (control) => !control.closest("[data-of][hidden]");
 
+// The slider says about how many words; the server is told from how many to how many.
+const isLength = (control) => control.dataset.option === "length";
+export function wordsAbout(words) {
+  const spread = Math.max(1, Math.round(0.15 * words));
+  return [Math.max(1, words - spread), words + spread];
+}
+
 function isDefault(control) {
   if (isBox(control)) return control.checked === control.defaultChecked;
   if (control.options) return control.options[control.selectedIndex].defaultSelected;
@@ -15,7 +22,7 @@ function isDefault(control) {
 
 function read(control) {
   if (isBox(control)) return control.checked;
-  if (control.dataset.option === "forbid") return control.value.split(/[,;]/).map((word) => word.trim()).filter(Boolean);
+  if (isLength(control)) return wordsAbout(Number(control.value)).join("-");
   if (!["number", "range"].includes(control.type)) return control.value;
   // What is no number goes to the server as it is not, so that there is one place that complains.
   return control.validity.badInput ? "?" : Number(control.value);
@@ -23,7 +30,12 @@ function read(control) {
 
 function put(control, text) {
   if (isBox(control)) control.checked = text === "true";
+  else if (isLength(control)) putLength(control, text.split("-").map(Number));
   else if (!control.options || [...control.options].some((option) => option.value === text)) control.value = text;
+}
+
+export function putLength(control, [low, high = low]) {
+  control.value = Math.round((low + high) / 2);
 }
 
 function reset(control) {
@@ -52,7 +64,7 @@ export function writeOptions(form, options) {
   resetOptions(form);
   for (const control of controls(form)) {
     const value = options[control.dataset.option];
-    if (value !== undefined) put(control, Array.isArray(value) ? value.join(" ") : String(value));
+    if (value !== undefined) put(control, String(value));
   }
 }
 
@@ -67,14 +79,12 @@ const isChanged = (control) => isRelevant(control) && !isDefault(control);
 
 export const changedIn = (part) => controls(part).filter(isChanged).length;
 
-// ---- The link: `#c=new+york&c=tax+cuts&model=wiki&decoding=sample&n=3`
+// ---- The link: `#c=new+york&c=tax+cuts&model=wiki&decoding=sample&n=3`; each `c` is an entry of the constraint language
 
 export function toHash({ constraints, model, options }) {
   const parameters = new URLSearchParams(constraints.map((constraint) => ["c", constraint]));
   if (model) parameters.set("model", model);
-  for (const [name, value] of Object.entries(options)) {
-    parameters.set(name, Array.isArray(value) ? value.join(" ") : value);
-  }
+  for (const [name, value] of Object.entries(options)) parameters.set(name, value);
   return `#${parameters}`;
 }
 

@@ -1,5 +1,6 @@
 // The result: a line that grows, a slider through its stages, the candidates, and all stages side by side.
 
+import { shown } from "./language.js";
 import { Line, still } from "./line.js";
 import { isCalm } from "./motion.js";
 import { count, readable } from "./words.js";
@@ -13,6 +14,7 @@ const STOPPED = {
   converged: "finished",
   max_stages: "stopped after the most stages",
   max_length: "stopped at the longest length",
+  length: "as near to the length as it gets",
 };
 
 // An element with a class and what is in it, as text and elements, never as markup.
@@ -25,6 +27,20 @@ function make(tag, className, ...content) {
 
 const stageName = (stage) => make("span", "stage-name", "X", make("sup", "", `${stage}`));
 
+// What was left to the model, and what it chose: forms, order, and what it did without.
+function chosen({ asked = [], order = [], constraints = [] }) {
+  const forms = order.map((number, i) => [shown(asked[number]), constraints[i]]);
+  const differ = forms.filter(([wanted, found]) => wanted.toLowerCase() !== found.toLowerCase());
+  const isMoved = order.some((number, i) => i > 0 && number < order[i - 1]);
+  const unused = asked.filter((_, number) => !order.includes(number)).map(shown);
+  const parts = [
+    ...differ.map(([wanted, found]) => `${found} for ${wanted}`),
+    isMoved && `in the order ${constraints.join(", ")}`,
+    unused.length && `without ${unused.join(", ")}`,
+  ].filter(Boolean);
+  return parts.length ? `Chosen: ${parts.join("; ")}.` : "";
+}
+
 export class Viewer {
   #root;
   #say;
@@ -33,6 +49,7 @@ export class Viewer {
   #chosen = 0;
   #stage = 0;
   #isRunning = false;
+  #isFresh = false; // is it running, without a stage so far?
   #isPlaying = false;
   #timer = null;
 
@@ -77,15 +94,22 @@ export class Viewer {
   start() {
     this.#pause();
     this.#isRunning = true;
+    this.#isFresh = true;
   }
 
-  // The next stage of the text that is being written. X0 comes at once, so that the wait has a face.
-  add(constraints, stage, tokens, text) {
-    // A model that writes from left to right sends its stage again and again, each time longer.
-    const stages = [...(stage === 0 ? [] : this.#texts[0].stages.slice(0, stage)), tokens];
-    this.#texts = [this.#read({ constraints, stages, text })];
+  // The next stage of the text that is being written. X0 comes at once, so that the wait has a face. A model that
+  // writes from left to right sends its stage again and again, each time longer; and X0, once it has chosen another
+  // order or form, which is shown with the stage that follows.
+  add({ stage, tokens, text, constraints }) {
+    const known = this.#isFresh ? [] : this.#texts[0].stages;
+    if (stage < known.length - 1) {
+      known[stage] = tokens;
+      return;
+    }
+    this.#texts = [this.#read({ constraints, stages: [...known.slice(0, stage), tokens], text })];
     this.#chosen = 0;
-    if (stage === 0) this.#open();
+    if (this.#isFresh) this.#open();
+    this.#isFresh = false;
     this.#draw();
     if (isCalm()) this.#show(stage);
     else if (stage > 0) this.#play();
@@ -93,7 +117,7 @@ export class Viewer {
 
   // All texts, best first. If the best is the one that has been growing, it goes on from where it is.
   finish(generations) {
-    const seen = this.#texts[0]?.stages ?? [];
+    const seen = this.#isFresh ? [] : this.#texts[0].stages;
     this.#isRunning = false;
     this.#texts = generations.map((generation) => this.#read(generation));
     this.#chosen = 0;
@@ -109,7 +133,7 @@ export class Viewer {
     else this.#play();
     const several = generations.length > 1 ? `${generations.length} texts, the best one: ` : "";
     const size = plural(count(best.words.at(-1)).all, "word");
-    this.#say(`${several}${size} after ${plural(this.#last(), "stage")}. ${best.text}`);
+    this.#say([`${several}${size} after ${plural(this.#last(), "stage")}.`, best.text, chosen(best)].join(" "));
   }
 
   // The request ended early; what has grown so far stays.
@@ -188,9 +212,10 @@ export class Viewer {
   #choose(number) {
     this.#pause();
     this.#chosen = number;
+    this.#stage = this.#last();
     this.#line.clear(); // another text, whose words have nothing to do with those of this one
     this.#draw();
-    this.#show(this.#last());
+    this.#show(this.#stage);
   }
 
   // ---- Drawing: what depends on the texts, then what depends on the stage
@@ -241,8 +266,8 @@ export class Viewer {
   #mark() {
     const text = this.#texts[this.#chosen];
     this.#markPlayer(text);
-    this.#part("missing").hidden = !text.missing?.length;
-    this.#part("missing").textContent = `Not in the text: ${text.missing?.join(", ")}.`;
+    this.#note("chosen", this.#isRunning ? "" : chosen(text));
+    this.#note("remark", text.missing?.length ? `Not in the text: ${text.missing.join(", ")}.` : text.remark);
     for (const [k, tick] of [...this.#part("ticks").children].entries()) {
       tick.classList.toggle("current", k === this.#stage);
     }
@@ -253,6 +278,11 @@ export class Viewer {
     for (const card of this.#part("cards").querySelectorAll("button")) {
       card.setAttribute("aria-pressed", `${Number(card.value) === this.#chosen}`);
     }
+  }
+
+  #note(part, sentence = "") {
+    this.#part(part).hidden = !sentence;
+    this.#part(part).textContent = sentence;
   }
 
   #markPlayer(text) {

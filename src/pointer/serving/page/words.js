@@ -142,6 +142,6 @@ export function readable({ constraints, stages, text, spans = [] }) {
 }
 
 export function count(words) {
-  const real = (words ?? []).filter((word) => !isMark(word.text));
+  const real = words.filter((word) => !isMark(word.text));
   return { all: real.length, fresh: real.filter((word) => word.isNew).length };
 }
