@@ -85,7 +85,7 @@ class Site:
         self.finished()
 
     def finished(self) -> None:
-        expect(self.page.locator("[data-part=caption]")).to_contain_text(re.compile("finished|stopped"))
+        expect(self.page.locator("[data-part=caption]")).to_contain_text(re.compile("finished|stopped|as it gets"))
 
     def says(self, text: str | re.Pattern[str]) -> None:
         expect(self.page.get_by_role("status")).to_contain_text(text)
@@ -449,7 +449,8 @@ def test_advanced_options_reach_the_server_and_beams_are_as_wide_as_they_must(si
     assert site.bodies[-1]["options"] == {"decoding": "beam", "n": 5, "width": 5, **options}
     assert site.line.inner_text().lower().startswith("river")
     site.button("Back to the defaults").click()
-    site.write()
+    site.button("Write").click()
+    until(lambda: len(site.bodies) == 2)
     assert site.bodies[-1]["options"] == {"decoding": "beam", "n": 5, "width": 5}
 
 

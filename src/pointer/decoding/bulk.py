@@ -49,7 +49,7 @@ def _constraints(line: str, separator: str) -> Constraints:
     if isinstance(found, dict) and isinstance(concepts := found.get("concepts"), list):
         return concept_set(list(map(str, concepts)))
     text = found.get("text") if isinstance(found, dict) else found
-    if isinstance(text, list) and all(isinstance(item, str) for item in text):
+    if isinstance(text, list):
         return parse(text)
     if isinstance(text, str):
         return parse(text.strip(), separator)
