@@ -34,6 +34,8 @@ ALLOWED = {
     "runs": "base causal decoding training",
     "evaluation": "model prepare",
     "web": "",
+    "llm_plugin": "decoding",
+    "pipelines": "decoding",
     "judging": "evaluation web",
     "baselines": "decoding model prepare runtime training",
     "information": "",
