@@ -9,6 +9,7 @@ PointerError
 ├── TrainingError        a run that cannot start or go on
 ├── ConstraintError      a constraint that cannot be part of a text
 ├── ServerError          a server that does not answer
+├── ClusterError         a cluster that cannot be reached or does not finish
 ├── StorageError         a disk that is full or a folder that cannot be written
 └── MissingPartError     an optional part of the package that is not installed
 """
@@ -60,6 +61,10 @@ class StorageError(PointerError):
 
 class ServerError(PointerError):
     """A server cannot be reached, or answers what it should not."""
+
+
+class ClusterError(PointerError):
+    """A cluster cannot be reached, or does not finish its work."""
 
 
 class MissingPartError(PointerError):

@@ -9,9 +9,9 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from pointer.errors import CheckpointError, StorageError
+from pointer.errors import CheckpointError, StorageError, missing_extra
 
 MANIFEST = "manifest.json"
 _WRITTEN = re.compile(
@@ -21,8 +21,27 @@ _WRITTEN = re.compile(
 _FULL = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the quota is used up", errno.EFBIG: "the file size limit"}
 
 
+def is_address(name: str | Path) -> bool:
+    """Is it something that `fsspec` reads, as `s3://bucket/folder`?"""
+    return "://" in str(name)
+
+
+def location(name: str | Path) -> Path:
+    """A file or folder: a path, or the address of what `fsspec` reads (`s3://`, `gs://`, ...), which behaves like one."""
+    if not is_address(name):
+        return Path(name)
+    try:
+        from upath import UPath
+    except ImportError as error:
+        raise missing_extra(f"Reading {name}", "universal_pathlib", "cluster") from error
+    return cast(Path, UPath(name))
+
+
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file so that it appears complete or not at all, also when the process is killed."""
+    if not isinstance(path, Path):  # an object of a store appears when all of it is there
+        path.write_bytes(content)
+        return
     beside = path.with_name(f".{path.name}.{os.getpid()}.partial")
     with full_disk_explained(path):
         try:
@@ -116,6 +135,14 @@ def recover(folder: Path) -> None:
         old.rename(folder)
     for path in (old, *folder.parent.glob(f".{folder.name}.*.partial")):
         shutil.rmtree(path, ignore_errors=True)
+
+
+def remove_folder(folder: Path) -> None:
+    """Delete a folder and all in it."""
+    if isinstance(folder, Path):
+        shutil.rmtree(folder)
+    else:
+        folder.fs.rm(folder.path, recursive=True)
 
 
 def remove_partial(folder: Path) -> None:

@@ -21,7 +21,7 @@ from tokenizers import Tokenizer
 from pointer.checkpoint import EMBEDDED as EMBEDDED
 from pointer.checkpoint import embedded_folder
 from pointer.errors import CheckpointError, VocabularyError
-from pointer.storage import write_whole
+from pointer.storage import location, write_whole
 
 NOI = "[NOI]"
 """The token that says: nothing goes into this gap."""
@@ -69,7 +69,7 @@ class Vocabulary:
     @classmethod
     def open(cls, name: str | Path) -> "Vocabulary":
         """Open a vocabulary by embedded name, from a folder (`tokenizer.json` or `vocab.txt`), or from the Hub."""
-        folder = embedded_folder(str(name)) or Path(name)
+        folder = embedded_folder(str(name)) or location(name)
         for file, read in (("tokenizer.json", _from_file), ("vocab.txt", _from_vocab_txt)):
             if (folder / file).is_file():
                 try:

@@ -19,6 +19,7 @@ from scripted import scripted, small_vocabulary, untrained
 from pointer import Pointer
 from pointer.decoding.bulk import Asked, generate_lines, read_lists
 from pointer.decoding.options import Options
+from pointer.engines import workers
 from pointer.errors import ConstraintError, UsageError
 from pointer.model import convert_released
 from pointer.prepare.corpus import Skipped
@@ -175,7 +176,8 @@ def test_results_come_after_four_batches_so_that_a_killed_run_loses_little(tiny:
             taken.append(line)
             yield Asked(line, ("rice",))
 
-    results = generate_lines(tiny, asked(), Options(max_stages=1), 2, lambda skipped: None)
+    with workers(lambda: tiny, 1) as pool:
+        results = generate_lines(pool, asked(), Options(max_stages=1), 2, lambda skipped: None)
     assert next(results).asked.line == 1 and taken == [*range(1, 9)]
     assert [written.asked.line for written in results] == [*range(2, 25)]
 
@@ -250,8 +252,9 @@ def test_a_run_that_goes_on_writes_the_same_bytes(tiny: Pointer, tmp_path: Path,
 
     def lines(done: int) -> list[bytes]:
         asked = read_lists(str(tmp_path / "keys"))
-        found = generate_lines(tiny, asked, options, batch_size, lambda _: None, done)
-        return [json.dumps(one.found[0].to_dict()).encode() for one in found]
+        with workers(lambda: tiny, 1) as pool:
+            found = generate_lines(pool, asked, options, batch_size, lambda _: None, done)
+            return [json.dumps(one.found[0].to_dict()).encode() for one in found]
 
     whole = lines(0)
     for done in (1, 5, 12, 13, 41):

@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +13,7 @@ import typer
 
 from pointer.cli.help import ADVANCED, CONSTRAINTS, OUTPUT, WRITING
 from pointer.cli.options import with_options
-from pointer.cli.shared import Json, Reporter, Setting, System, bar, draw_stages
+from pointer.cli.shared import Address, Engine, Json, Reporter, Setting, System, bar, draw_stages
 from pointer.decoding.options import CHOICES, DTYPES, RANGES, Options
 from pointer.errors import UsageError
 
@@ -67,11 +68,12 @@ def generate(
         Path | None, typer.Option(help="Also draw the stages into this HTML file.", rich_help_panel=OUTPUT)
     ] = None,
     out: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             "-o",
             "--out",
-            help="Write the texts to this file, as jsonl. The same command goes on where it stopped.",
+            help="Write the texts to this file, as jsonl, or to a folder at s3:// and the like. The same command goes "
+            "on where it stopped.",
             rich_help_panel=OUTPUT,
         ),
     ] = None,
@@ -103,6 +105,15 @@ def generate(
             rich_help_panel=ADVANCED,
         ),
     ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            help="How many models write at once; left out, one, or one a core with --engine ray.",
+            rich_help_panel=ADVANCED,
+        ),
+    ] = None,
+    engine: Engine = "local",
+    address: Address = None,
     system: System = "pointer",
     setting: Setting = None,
 ) -> None:
@@ -123,32 +134,47 @@ def generate(
         _from_server(server, constraints or [str(template)], separator, model, options, show_stages, as_json)
         return
     _check(file, system, model, dtype, setting or [])
-    from pointer.decoding.bulk import ResultFile, generate_lines, read_lists, records
+    from pointer.decoding.bulk import generate_lines, open_results, read_lists, records
+    from pointer.engines import workers as start_workers
 
     asked = read_lists(str(file), separator) if file is not None else _asked(constraints or [], template, separator)
-    generator = _open(system, model, device, dtype, threads, backend, setting or [])
-    results = ResultFile(out, generator, options) if out is not None else None
+    several = engine != "local" or (workers or 1) > 1
+    hold = partial(_open, system, model, device, dtype, threads or (1 if several else None), backend, setting or [])
     report = Reporter()
-    with bar() as progress:
+    with start_workers(hold, workers if several else 1, engine, address) as pool, bar() as progress:
+        [name] = pool.map(_name, [()])
+        results = open_results(out, name, options) if out is not None else None
         before = results.done if results is not None else 0
-        for done, written in enumerate(generate_lines(generator, asked, options, batch_size, report, before), 1):
+        for done, written in enumerate(generate_lines(pool, asked, options, batch_size, report, before), 1):
             best = written.found[0]
             report.about(written.asked.line, best)
             if results is not None:
                 results.add(written)
                 progress("generating", done, None)
             elif as_json:
-                for record in records(generator, written, options):
+                for record in records(name, written, options):
                     print(json.dumps(record, ensure_ascii=False))
             else:
                 _show(written.found, show_stages)
             if html is not None:
                 draw_stages(best.stages, best.text, html)
+        if results is not None:
+            results.close()
+        [remark] = pool.map(_remark, [()])
     report.rest()
-    if remark := getattr(generator, "remark", ""):
-        print(f"pointer: {generator.name}: {remark}", file=sys.stderr)
+    if remark:
+        print(f"pointer: {name}: {remark}", file=sys.stderr)
     if report.counts and file is None:
         raise typer.Exit(1)
+
+
+def _name(generator: "Generator") -> str:
+    return generator.name
+
+
+def _remark(generator: "Generator") -> str:
+    """What a system has to say about a run."""
+    return str(getattr(generator, "remark", ""))
 
 
 @with_options("options", Options, RANGES, CHOICES, GROUPS, n="-n")
@@ -178,7 +204,7 @@ def expand(
     Reporter().about(1, found[0])
     if as_json:
         written = Written(Asked(1, constraints), found, time.perf_counter() - start)
-        for record in records(pointer, written, options):
+        for record in records(pointer.name, written, options):
             print(json.dumps(record, ensure_ascii=False))
     else:
         _show(found, False)

@@ -1,7 +1,6 @@
 """Commands before training: prepare, explain, keywords, vocabulary."""
 
 import json
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +9,8 @@ from typing import Annotated
 import typer
 
 from pointer.cli.shared import (
+    Address,
+    Engine,
     Importance,
     Json,
     Language,
@@ -17,6 +18,7 @@ from pointer.cli.shared import (
     Seed,
     Skeleton,
     Tagger,
+    Workers,
     bar,
     draw_stages,
 )
@@ -28,8 +30,11 @@ def _parts(importance: str) -> tuple[str, ...]:
 
 
 def prepare(
-    corpus: Annotated[list[str], typer.Argument(help="Text, jsonl or parquet files, also .gz .xz .zst; - is stdin.")],
-    out: Annotated[Path, typer.Option(help="The data folder to make, or to go on with.")],
+    corpus: Annotated[
+        list[str],
+        typer.Argument(help="Text, jsonl or parquet files, also .gz .xz .zst, also at s3:// and the like; - is stdin."),
+    ],
+    out: Annotated[str, typer.Option(help="The data folder to make, or to go on with: a path, or s3:// and the like.")],
     vocabulary: Annotated[str, typer.Option(help="An embedded name, a folder or a Hub id.")] = "english",
     max_length: Annotated[int, typer.Option(help="Tokens of a text; longer ones are split at sentence ends.")] = 64,
     layout: Annotated[str, typer.Option(help="lines: one text a line; running: split into sentences.")] = "lines",
@@ -40,7 +45,9 @@ def prepare(
     skeleton: Skeleton = "importance",
     keywords: Annotated[int, typer.Option(help="The most words of a keywords skeleton.")] = 7,
     seed: Seed = 0,
-    workers: Annotated[int | None, typer.Option(help="Processes; all cores if left out.")] = None,
+    workers: Workers = None,
+    engine: Engine = "local",
+    address: Address = None,
     as_json: Json = False,
 ) -> None:
     """Turn a corpus into training data: texts with their importance and stages, in parquet shards.
@@ -50,17 +57,18 @@ def prepare(
     Examples:
         pointer prepare mine.txt --out data
         pointer prepare mine.txt --out data --layout running --max-length 128
+        pointer prepare "s3://bucket/wiki/*.txt.gz" --out s3://bucket/data --engine ray --address auto
     """
-    from pointer.prepare.corpus import Corpus
+    from pointer.prepare.corpus import Corpus, listed
     from pointer.prepare.rows import RowSettings
     from pointer.prepare.shards import Preparation
     from pointer.prepare.shards import prepare as run
 
     settings = RowSettings(_parts(importance), tagger, language, skeleton, keywords, seed=seed)
-    preparation = Preparation(Corpus(tuple(corpus), layout, column), vocabulary, max_length, settings)
+    preparation = Preparation(Corpus(listed(corpus), layout, column), vocabulary, max_length, settings)
     report = Reporter()
     with bar() as progress:
-        manifest = run(preparation, out, workers or os.cpu_count() or 1, progress, report)
+        manifest = run(preparation, out, workers, progress, report, engine, address)
     report.rest()
     if as_json:
         print(json.dumps(manifest, indent=2))

@@ -51,6 +51,19 @@ Setting = Annotated[
         help="NAME=VALUE of what only that system has, as hidden=300; may be repeated.", rich_help_panel=ADVANCED
     ),
 ]
+Workers = Annotated[
+    int | None, typer.Option(help="How many work at once; left out, one a core.", rich_help_panel=ADVANCED)
+]
+Engine = Annotated[
+    str, typer.Option(help="Who does the work: local, or ray for a Ray cluster.", rich_help_panel=ADVANCED)
+]
+Address = Annotated[
+    str | None,
+    typer.Option(
+        help="The Ray cluster, as auto or HOST:PORT; left out, --engine ray uses the cores of this machine.",
+        rich_help_panel=ADVANCED,
+    ),
+]
 
 BETWEEN_LINES = 30.0
 """Seconds between two lines about work that takes long, where there is no bar."""

@@ -10,12 +10,17 @@ from typing import Any, NamedTuple
 from pointer.decoding.generator import Generation, Generator
 from pointer.decoding.grammar import Constraints, concept_set, parse
 from pointer.decoding.options import Options
+from pointer.engines import Workers
 from pointer.errors import ConstraintError, DataError
 from pointer.prepare.corpus import Corpus, Skipped, read_lines
-from pointer.storage import full_disk_explained, write_whole
+from pointer.storage import full_disk_explained, is_address, location, write_whole
 
 BATCHES = 4
 """Batches that are decoded before their results are given: what a killed run loses."""
+
+
+PART_LINES = 1000
+"""Input lines whose texts make one file where results go to an object store."""
 
 
 class Asked(NamedTuple):
@@ -68,7 +73,7 @@ class Written(NamedTuple):
 
 
 def generate_lines(
-    generator: Generator,
+    workers: Workers,
     asked: Iterator[Asked | Skipped],
     options: Options,
     batch_size: int,
@@ -77,33 +82,44 @@ def generate_lines(
 ) -> Iterator[Written]:
     """The texts of every usable line after `done`, in order; what cannot be used is reported and left out.
 
-    Lines are decoded in the company that they have in a run from the start, so that both give the same bytes.
+    `workers` hold a generator each. Lines are decoded in the company that they have in a run from the start, so that
+    both give the same bytes.
     """
 
     def tell(skipped: Skipped) -> None:
         if skipped.line > done:
             report(skipped)
 
-    def decode(together: list[Asked]) -> list[Written]:
-        start = time.perf_counter()
-        texts = generator.generate_many([one.constraints for one in together], batch_size, **asdict(options))
-        seconds = (time.perf_counter() - start) / max(1, len(together))
-        return [Written(one, found, seconds) for one, found in zip(together, texts, strict=True)]
+    groups = (group for group in _groups(asked, BATCHES * batch_size, tell) if group[-1].line > done)
+    for found, skipped in workers.map(_decode_what_fits, ((group, options, batch_size) for group in groups)):
+        for one in skipped:
+            tell(one)
+        yield from (written for written in found if written.asked.line > done)
 
-    def decode_what_fits(together: list[Asked]) -> Iterator[Written]:
+
+def _decode_what_fits(
+    generator: Generator, together: list[Asked], options: Options, batch_size: int
+) -> tuple[list[Written], list[Skipped]]:
+    """The texts of some lines, and those that do not fit the model."""
+    try:
+        return _decode(generator, together, options, batch_size), []
+    except ConstraintError:
+        pass  # Some list does not fit: find out which, and keep the others.
+    found: list[Written] = []
+    skipped: list[Skipped] = []
+    for one in together:
         try:
-            yield from decode(together)
-        except ConstraintError:
-            # Some list does not fit the model: find out which, and keep the others.
-            for one in together:
-                try:
-                    yield from decode([one])
-                except ConstraintError as error:
-                    tell(Skipped("input", one.line, str(error).rstrip(".")))
+            found += _decode(generator, [one], options, batch_size)
+        except ConstraintError as error:
+            skipped.append(Skipped("input", one.line, str(error).rstrip(".")))
+    return found, skipped
 
-    for together in _groups(asked, BATCHES * batch_size, tell):
-        if together[-1].line > done:
-            yield from (written for written in decode_what_fits(together) if written.asked.line > done)
+
+def _decode(generator: Generator, together: list[Asked], options: Options, batch_size: int) -> list[Written]:
+    start = time.perf_counter()
+    texts = generator.generate_many([one.constraints for one in together], batch_size, **asdict(options))
+    seconds = (time.perf_counter() - start) / max(1, len(together))
+    return [Written(one, found, seconds) for one, found in zip(together, texts, strict=True)]
 
 
 def _groups(asked: Iterator[Asked | Skipped], size: int, tell: Callable[[Skipped], None]) -> Iterator[list[Asked]]:
@@ -121,17 +137,17 @@ def _groups(asked: Iterator[Asked | Skipped], size: int, tell: Callable[[Skipped
         yield waiting
 
 
-def _made_by(generator: Generator, options: Options) -> dict[str, Any]:
+def _made_by(name: str, options: Options) -> dict[str, Any]:
     """What made a text: the model, and the options that differ from the defaults, as JSON has them."""
     defaults = asdict(Options())
     changed = {name: value for name, value in asdict(options).items() if value != defaults[name]}
-    made: dict[str, Any] = json.loads(json.dumps({"model": generator.name, "options": changed, "seed": options.seed}))
+    made: dict[str, Any] = json.loads(json.dumps({"model": name, "options": changed, "seed": options.seed}))
     return made
 
 
-def records(generator: Generator, written: Written, options: Options) -> Iterator[dict[str, Any]]:
+def records(name: str, written: Written, options: Options) -> Iterator[dict[str, Any]]:
     """What is written for one line: each text with its constraints, what made it, and the time it took."""
-    made = _made_by(generator, options)
+    made = _made_by(name, options)
     for rank, generation in enumerate(written.found):
         seconds = round(written.seconds, 4)
         yield {"line": written.asked.line, "rank": rank} | made | generation.to_dict() | {"seconds": seconds}
@@ -140,33 +156,18 @@ def records(generator: Generator, written: Written, options: Options) -> Iterato
 class ResultFile:
     """A jsonl file of results that grows line by line; opening it again finds where it was left."""
 
-    def __init__(self, path: Path, generator: Generator, options: Options) -> None:
+    def __init__(self, path: Path, name: str, options: Options) -> None:
         self.path = path
-        self.generator = generator
+        self.name = name
         self.options = options
         self.done = self._last_line() if path.exists() else 0
 
     def _last_line(self) -> int:
         """The last input line that has all its texts; a line that was cut off while being written is removed."""
-        made = _made_by(self.generator, self.options)
-        whole: list[tuple[int, bytes]] = []
-        for raw in self.path.read_bytes().splitlines(keepends=True):
-            try:
-                record = json.loads(raw)
-                line, found = int(record["line"]), {name: record[name] for name in made}
-            except (ValueError, KeyError, TypeError):
-                if raw.endswith(b"\n"):
-                    raise DataError(
-                        f"Expected results of `pointer generate` in {self.path}, found something else.",
-                        "Choose another output file.",
-                    ) from None
-                break
-            if found != made:
-                raise DataError(
-                    f"Expected results of the same model and options in {self.path}, found others.",
-                    "Choose another output file, or delete that one.",
-                )
-            whole.append((line, raw))
+        raw_lines = self.path.read_bytes().splitlines(keepends=True)
+        if raw_lines and not raw_lines[-1].endswith(b"\n"):
+            raw_lines.pop()
+        whole = [(_line_of(raw, _made_by(self.name, self.options), self.path), raw) for raw in raw_lines]
         # The texts of the last line may not be complete, so it is decoded again.
         done = whole[-1][0] - 1 if whole else 0
         write_whole(self.path, b"".join(raw for line, raw in whole if line <= done))
@@ -174,6 +175,63 @@ class ResultFile:
 
     def add(self, written: Written) -> None:
         """Append the texts of one line."""
-        lines = [json.dumps(record, ensure_ascii=False) for record in records(self.generator, written, self.options)]
         with full_disk_explained(self.path), self.path.open("a", encoding="utf-8") as file:
-            file.write("".join(f"{line}\n" for line in lines))
+            file.write(_as_lines(self.name, written, self.options))
+
+    def close(self) -> None:
+        """All is written already."""
+
+
+class ResultFolder:
+    """Results as `texts-00000.jsonl` and so on in a folder of an object store, where no file can grow.
+
+    Files appear whole, each with the texts of some input lines; opening the folder again finds the last.
+    """
+
+    def __init__(self, folder: Path, name: str, options: Options) -> None:
+        self.folder = folder
+        self.name = name
+        self.options = options
+        self.waiting: list[str] = []
+        parts = sorted(folder.glob("texts-*.jsonl")) if folder.exists() else []
+        self.parts = len(parts)
+        last = parts[-1].read_bytes().splitlines()[-1] if parts else b""
+        self.done = _line_of(last, _made_by(name, options), parts[-1]) if parts else 0
+
+    def add(self, written: Written) -> None:
+        """Keep the texts of one line, and write them with those of others."""
+        self.waiting.append(_as_lines(self.name, written, self.options))
+        if len(self.waiting) == PART_LINES:
+            self.close()
+
+    def close(self) -> None:
+        """Write what is left."""
+        if self.waiting:
+            write_whole(self.folder / f"texts-{self.parts:05d}.jsonl", "".join(self.waiting).encode())
+            self.parts, self.waiting = self.parts + 1, []
+
+
+def open_results(path: str, name: str, options: Options) -> ResultFile | ResultFolder:
+    """Where results go: a file, or a folder at an address such as `s3://bucket/texts`."""
+    return ResultFolder(location(path), name, options) if is_address(path) else ResultFile(Path(path), name, options)
+
+
+def _as_lines(name: str, written: Written, options: Options) -> str:
+    return "".join(f"{json.dumps(record, ensure_ascii=False)}\n" for record in records(name, written, options))
+
+
+def _line_of(raw: bytes, made: dict[str, Any], path: Path) -> int:
+    """The input line of a record, if the same model and options made it."""
+    try:
+        record = json.loads(raw)
+        line, found = int(record["line"]), {name: record[name] for name in made}
+    except (ValueError, KeyError, TypeError):
+        raise DataError(
+            f"Expected results of `pointer generate` in {path}, found something else.", "Choose another output file."
+        ) from None
+    if found != made:
+        raise DataError(
+            f"Expected results of the same model and options in {path}, found others.",
+            "Choose another output file, or delete that one.",
+        )
+    return line

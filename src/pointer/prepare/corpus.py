@@ -10,19 +10,41 @@ import json
 import lzma
 import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from pointer.errors import CorpusError, UsageError, missing_extra
+from pointer.storage import is_address, location
 from pointer.text import normalise, split_sentences
 
 LAYOUTS = ("lines", "running")
 LONGEST_LINE = 1_000_000
 """Bytes; a longer line is hardly a text, and reading it whole would cost the flat memory."""
 
-_DAMAGED = (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error, OSError)
+_CUT_OFF = (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error)
+"""What the end of a damaged archive raises."""
+
+
+def _damaged(name: str) -> tuple[type[Exception], ...]:
+    """What says that a file is damaged. An OSError of a network says nothing of the kind."""
+    return _CUT_OFF if is_address(name) else (*_CUT_OFF, OSError)
+
+
+def listed(names: Sequence[str]) -> tuple[str, ...]:
+    """Corpus files by name: an address with a `*` in it stands for all that it matches, in order."""
+    found: list[str] = []
+    for name in names:
+        if not is_address(name) or "*" not in name:
+            found.append(name)
+            continue
+        folder = name.partition("*")[0].rpartition("/")[0]
+        matches = sorted(str(path) for path in location(folder).glob(name[len(folder) + 1 :]))
+        if not matches:
+            raise CorpusError(f"Expected files at {name}, found none.", "Check the address.")
+        found += matches
+    return tuple(found)
 
 
 class Text(NamedTuple):
@@ -62,12 +84,20 @@ class Corpus:
         if self.paths.count("-") > 1:
             raise UsageError("corpus: expected standard input (-) once, found it twice.", "Remove one of them.")
         for path in self.paths:
-            if path != "-" and not Path(path).is_file():
+            if path != "-" and not location(path).is_file():
                 raise CorpusError(f"Expected a corpus file, found no file at {path}.", "Check the path.")
 
     def __iter__(self) -> Iterator[Text | Skipped]:
         for path in self.paths:
-            yield from self._read(path)
+            try:
+                yield from self._read(path)
+            except OSError as error:
+                if not is_address(path):
+                    raise
+                raise CorpusError(
+                    f"Expected to read {path} to its end, found {type(error).__name__} ({error}).",
+                    "What was finished is kept; the same command goes on.",
+                ) from error
 
     def _read(self, path: str) -> Iterator[Text | Skipped]:
         suffixes = [suffix.lower() for suffix in Path(path).suffixes]
@@ -99,7 +129,7 @@ class Corpus:
     def _parquet(self, path: str) -> Iterator[Text | Skipped]:
         arrow, parquet = arrow_for("Reading parquet")
         try:
-            file = parquet.ParquetFile(path)
+            file = parquet.ParquetFile(location(path).open("rb"))
         except (arrow.ArrowException, OSError):
             yield Skipped(path, 0, "expected a parquet file, found something else")
             return
@@ -135,18 +165,22 @@ def arrow_for(feature: str) -> tuple[Any, Any]:
 
 
 def open_bytes(path: str) -> io.BufferedReader:
-    """The bytes of a file as a buffered stream, decompressed by its suffix."""
+    """The bytes of a file as a buffered stream, decompressed by its suffix.
+
+    Of an address (`s3://`, ...) it reads range by range, never the whole at once.
+    """
     if path == "-":
         return cast(io.BufferedReader, sys.stdin.buffer)
     suffix = Path(path).suffix.lower()
+    source: Any = location(path).open("rb") if is_address(path) else path
     if suffix == ".gz":
-        return io.BufferedReader(gzip.open(path, "rb"))
+        return io.BufferedReader(gzip.open(source, "rb"))
     if suffix == ".xz":
-        return io.BufferedReader(lzma.open(path, "rb"))
+        return io.BufferedReader(lzma.open(source, "rb"))
     if suffix == ".zst":
         arrow, _ = arrow_for("Reading .zst")
-        return io.BufferedReader(arrow.input_stream(path, compression="zstd"))
-    return Path(path).open("rb")
+        return io.BufferedReader(arrow.input_stream(source, compression="zstd"))
+    return io.BufferedReader(source) if is_address(path) else Path(path).open("rb")
 
 
 def read_lines(path: str) -> Iterator[Text | Skipped]:
@@ -159,7 +193,7 @@ def _texts(path: str, read: Callable[[str, BinaryIO], Iterator[Text | Skipped]])
         name = "standard input" if path == "-" else path
         try:
             beginning = stream.peek(4096)[:4096]
-        except _DAMAGED:
+        except _damaged(name):
             beginning = b""  # reading the lines will say so
         if b"\0" in beginning:
             yield Skipped(name, 0, "expected text in UTF-8, found a binary file")
@@ -175,7 +209,7 @@ def _raw_lines(name: str, stream: BinaryIO) -> Iterator[tuple[int, bytes, bool] 
             whole = block.endswith(b"\n")
             yield number, block, whole
             number += whole
-    except _DAMAGED:
+    except _damaged(name):
         yield Skipped(name, number, "the compressed data is damaged or cut off here, and the rest of the file is lost")
 
 

@@ -16,32 +16,29 @@ appears whole or not at all: so a killed run is continued by the same command, t
 import gzip
 import hashlib
 import json
-import multiprocessing
-import os
 import platform
-import shutil
-import threading
+import socket
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, field
+from functools import cached_property, partial
 from importlib.metadata import version
-from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from pointer import __version__
 from pointer.checkpoint import EMBEDDED
-from pointer.errors import CorpusError, DataError, PointerError, UsageError
+from pointer.engines import Workers
+from pointer.engines import workers as start_workers
+from pointer.errors import CorpusError, DataError, UsageError
 from pointer.prepare.corpus import Corpus, Skipped, Text, arrow_for
 from pointer.prepare.importance import Frequencies
 from pointer.prepare.manifest import AGAIN, FORMAT, MANIFEST, read_manifest
 from pointer.prepare.rows import RowMaker, RowSettings
-from pointer.storage import file_hash, remove_partial, write_whole
+from pointer.storage import file_hash, location, remove_folder, remove_partial, write_whole
 from pointer.text import Casing, normalise, split_sentences
 from pointer.vocabulary import Vocabulary
 
@@ -79,18 +76,20 @@ class Preparation:
 
 def prepare(
     preparation: Preparation,
-    out: Path,
-    workers: int = 1,
+    out: str | Path,
+    workers: int | None = 1,
     progress: Progress = lambda phase, done, total: None,
     report: Callable[[Skipped], None] = lambda skipped: None,
+    engine: str = "local",
+    address: str | None = None,
 ) -> dict[str, Any]:
     """Prepare a corpus into the folder `out` and return its manifest; continues what was begun there.
 
-    `report` is told about every line that is skipped. A corpus without a usable text is a `CorpusError`.
+    `report` is told about every line that is skipped. A corpus without a usable text is a `CorpusError`. Who does the
+    work (`workers`, `engine`, `address`: see `pointer.engines`) changes no byte of the folder.
     """
-    if workers < 1:
-        raise UsageError(f"workers: expected at least 1, found {workers}.", "Leave it out to use every core.")
     arrow_for("Preparing data")
+    out = location(out)
     vocabulary = Vocabulary.open(preparation.vocabulary)
     run = _description(preparation, vocabulary)
     finished = _claim(out, run)
@@ -98,13 +97,13 @@ def prepare(
         return finished
     vocabulary.save(out)
     task = _Task(out, preparation)
-    with _Pool(workers, task) as pool:
+    with start_workers(partial(_Task, out, preparation), workers, engine, address) as pool:
         lines, skipped = _first_pass(task, pool, progress, report)
         chunks = sorted((out / ".work").glob("texts-*.json.gz"))
         _merge_counts(out, report=progress)
         counts, entries = _second_pass(task, pool, chunks, progress)
     if not counts["rows"]:
-        shutil.rmtree(out)
+        remove_folder(out)
         raise CorpusError(
             f"Expected texts, found none that can be used among {lines:,} lines ({skipped.total():,} skipped).",
             "Check the files, --layout and --column.",
@@ -112,14 +111,14 @@ def prepare(
     manifest = run | {"counts": {"lines": lines, "skipped": dict(sorted(skipped.items())), **counts}}
     manifest["shards"] = entries
     write_whole(out / MANIFEST, (json.dumps(manifest, indent=2) + "\n").encode())
-    shutil.rmtree(out / ".work")
+    remove_folder(out / ".work")
     return manifest
 
 
 def _description(preparation: Preparation, vocabulary: Vocabulary) -> dict[str, Any]:
     settings = asdict(preparation)
     inputs = [
-        {"file": path, "bytes": None if path == "-" else Path(path).stat().st_size}
+        {"file": path, "bytes": None if path == "-" else location(path).stat().st_size}
         for path in settings.pop("corpus").pop("paths")
     ]
     settings |= {"layout": preparation.corpus.layout, "column": preparation.corpus.column}
@@ -155,7 +154,7 @@ def _claim(out: Path, run: dict[str, Any]) -> dict[str, Any] | None:
             )
         if path == manifest:
             if begun.parent.exists():  # killed between the manifest and the clean-up
-                shutil.rmtree(begun.parent)
+                remove_folder(begun.parent)
             return dict(found)
     if out.exists() and not begun.exists() and (not out.is_dir() or {path.name for path in out.iterdir()} - {".work"}):
         raise DataError(
@@ -182,17 +181,30 @@ def _first_difference(was: Any, now: Any) -> tuple[Any, Any]:
 
 @dataclass(frozen=True)
 class _Task:
-    """What a worker needs to know; it opens vocabulary and frequencies itself, once."""
+    """What a worker holds; it opens vocabulary and frequencies once."""
 
     out: Path
     preparation: Preparation
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        if not (self.out / ".work" / "run.json").exists():
+            raise DataError(
+                f"Expected the folder {self.out} on every node, found none on {socket.gethostname()}.",
+                "Name a folder that all nodes share, or an address such as s3://bucket/folder.",
+            )
+        return Vocabulary.open(self.out)
+
+    @cached_property
+    def row_maker(self) -> RowMaker:
+        return RowMaker(self.vocabulary, Frequencies.open(self.out / FREQUENCIES), self.preparation.rows)
 
     def path(self, kind: str, chunk: int) -> Path:
         return self.out / ".work" / f"{kind}-{chunk:05d}.json.gz"
 
 
 def _first_pass(
-    task: _Task, pool: "_Pool", progress: Progress, report: Callable[[Skipped], None]
+    task: _Task, pool: Workers, progress: Progress, report: Callable[[Skipped], None]
 ) -> tuple[int, Counter[str]]:
     """Cut the corpus into chunks of texts that fit. Returns how many lines there were and how many were skipped why."""
     lines, skipped = 0, Counter[str]()
@@ -235,7 +247,7 @@ def _fit_chunk(task: _Task, chunk: int, lines: list[Text], skipped: list[Skipped
                 "Choose another --out, or delete that folder.",
             )
         return done["lines"], [Skipped(*item) for item in done["skipped"]]
-    texts, words, dropped = _fitting_texts(lines, _vocabulary(task), task.preparation.max_length - 2)
+    texts, words, dropped = _fitting_texts(lines, task.vocabulary, task.preparation.max_length - 2)
     casing = Casing()
     casing.add(words)
     frequencies = Counter(word for text in words for word in {word.lower() for word in text})
@@ -325,17 +337,15 @@ def _forget_rarest(table: Counter[str], most: int = MOST_COUNTED) -> None:
 
 
 def _second_pass(
-    task: _Task, pool: "_Pool", chunks: list[Path], progress: Progress
+    task: _Task, pool: Workers, chunks: list[Path], progress: Progress
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Write all shards. Returns what is in them together, and the entry of each for the manifest."""
     counts: Counter[str] = Counter()
     entries: list[dict[str, Any]] = []
     stages: Counter[int] = Counter()
     numbers = ((int(path.name[6:11]),) for path in chunks)
-    for done, (path, found, births) in enumerate(pool.map(_write_shard, numbers), 1):
-        if found["rows"]:
-            size = {"rows": found["rows"], "tokens": found["tokens"]}
-            entries.append({"file": path.name, **size, "sha256": file_hash(path)})
+    for done, (entry, found, births) in enumerate(pool.map(_write_shard, numbers), 1):
+        entries += [entry] if entry is not None else []
         counts.update(found)
         stages.update(births)
         progress("scheduling", done, len(chunks))
@@ -343,15 +353,18 @@ def _second_pass(
     return fixed | {"rows_by_stages": {str(k): stages[k] for k in sorted(stages)}}, entries
 
 
-def _write_shard(task: _Task, chunk: int) -> tuple[Path, dict[str, int], dict[int, int]]:
-    """One chunk of texts becomes one shard. Returns its path, its counts, and how many rows have how many stages."""
+def _write_shard(task: _Task, chunk: int) -> tuple[dict[str, Any] | None, dict[str, int], dict[int, int]]:
+    """One chunk of texts becomes one shard.
+
+    Returns its entry for the manifest, its counts, and how many rows have how many stages.
+    """
     pa, parquet = arrow_for("Preparing data")
     path = task.out / f"shard-{chunk:05d}.parquet"
     if not path.exists():
         texts = _read_json(task.path("texts", chunk))["texts"]
         if not texts:
-            return path, {"rows": 0}, {}
-        rows = _row_maker(task)(texts)
+            return None, {"rows": 0}, {}
+        rows = task.row_maker(texts)
         columns = {
             "ids": pa.array([row.ids for row in rows], pa.list_(pa.int32())),
             "stage": pa.array([row.stage for row in rows], pa.list_(pa.uint8())),
@@ -361,7 +374,9 @@ def _write_shard(task: _Task, chunk: int) -> tuple[Path, dict[str, int], dict[in
         sink = pa.BufferOutputStream()
         parquet.write_table(pa.table(columns), sink, compression="zstd")
         write_whole(path, sink.getvalue().to_pybytes())
-    return path, *_shard_counts(Rows.read([path]))
+    found, births = _shard_counts(Rows.read([path]))
+    entry = {"file": path.name, "rows": found["rows"], "tokens": found["tokens"], "sha256": file_hash(path)}
+    return entry, found, births
 
 
 def _shard_counts(rows: "Rows") -> tuple[dict[str, int], dict[int, int]]:
@@ -380,84 +395,6 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:
     write_whole(path, gzip.compress(json.dumps(content, ensure_ascii=False).encode(), compresslevel=1, mtime=0))
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Workers
-
-_opened: dict[str, Any] = {}
-"""What this process has opened for the folder that it works on."""
-
-
-def _vocabulary(task: _Task) -> Vocabulary:
-    if _opened.get("vocabulary of") != task.out:
-        _opened.update({"vocabulary of": task.out, "vocabulary": Vocabulary.open(task.out)})
-    found: Vocabulary = _opened["vocabulary"]
-    return found
-
-
-def _row_maker(task: _Task) -> RowMaker:
-    if _opened.get("row maker of") != task:
-        frequencies = Frequencies.open(task.out / FREQUENCIES)
-        maker = RowMaker(_vocabulary(task), frequencies, task.preparation.rows)
-        _opened.update({"row maker of": task, "row maker": maker})
-    found: RowMaker = _opened["row maker"]
-    return found
-
-
-Result = TypeVar("Result")
-
-
-class _Pool:
-    """Runs chunks in this process or in many, a few ahead and no more, and gives the results back in order."""
-
-    def __init__(self, workers: int, task: _Task) -> None:
-        self.workers = workers
-        self.task = task
-        self.executor: ProcessPoolExecutor | None = None
-
-    def __enter__(self) -> "_Pool":
-        if self.workers > 1:
-            context = multiprocessing.get_context("spawn")
-            self.executor = ProcessPoolExecutor(self.workers, context, initializer=_follow_parent)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.executor is not None:
-            self.executor.shutdown(cancel_futures=True)
-
-    def map(self, work: Callable[..., Result], items: Iterable[tuple[Any, ...]]) -> Iterator[Result]:
-        """`work(task, *item)` for every item."""
-        if self.executor is None:
-            yield from (work(self.task, *item) for item in items)
-            return
-        items = iter(items)
-        ahead: list[Future[Result]] = []
-        try:
-            while True:
-                for item in islice(items, 2 * self.workers - len(ahead)):
-                    ahead.append(self.executor.submit(work, self.task, *item))
-                if not ahead:
-                    return
-                yield ahead.pop(0).result()
-        except BrokenProcessPool as error:
-            raise PointerError(
-                "Expected every worker to finish, found one killed (out of memory?). What was finished is kept.",
-                "Give the same command again, with fewer --workers.",
-            ) from error
-
-
-def _follow_parent() -> None:
-    """A worker ends when its parent is killed, rather than wait for work for ever."""
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    parent = multiprocessing.parent_process()
-
-    def wait() -> None:
-        if parent is not None:
-            parent.join()
-            os._exit(1)
-
-    threading.Thread(target=wait, daemon=True).start()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -481,7 +418,10 @@ class Rows:
     def read(cls, paths: Iterable[Path]) -> "Rows":
         """All rows of some shards, in order."""
         _, parquet = arrow_for("Reading prepared data")
-        tables = [parquet.read_table(path) for path in paths]
+        tables = []
+        for path in paths:
+            with path.open("rb") as file:
+                tables.append(parquet.read_table(file))
         flat: dict[str, Any] = {
             name: np.concatenate([table[name].combine_chunks().flatten().to_numpy() for table in tables])
             for name in ("ids", "stage", "importance", "rank")
@@ -502,7 +442,7 @@ class PreparedData:
     @classmethod
     def open(cls, folder: str | Path, verify: bool = True) -> "PreparedData":
         """Open a data folder; `verify` compares every shard with the hash in the manifest."""
-        folder = Path(folder)
+        folder = location(folder)
         manifest = read_manifest(folder)
         for shard in manifest["shards"] if verify else ():
             path = folder / shard["file"]

@@ -1,0 +1,205 @@
+"""Work in this process, in several and on a Ray cluster: the same answers in the same order, also when workers die."""
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import SAMPLE, Run
+
+from pointer.decoding.bulk import PART_LINES, Asked, Written, open_results
+from pointer.decoding.generator import Generation
+from pointer.decoding.grammar import parse
+from pointer.decoding.options import Options
+from pointer.engines import workers
+from pointer.errors import CorpusError, DataError, UsageError
+from pointer.prepare import shards
+from pointer.prepare.corpus import Corpus, Text, listed
+from pointer.prepare.shards import Preparation, PreparedData, prepare
+
+ray = pytest.importorskip("ray")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[None]:
+    """A real Ray cluster of two workers on this machine."""
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the workers cannot import a test
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error")
+    yield
+    ray.shutdown()
+
+
+def held(number: int) -> int:
+    return number
+
+
+def add_slowly(number: int, piece: int) -> int:
+    time.sleep(0.02 * (piece % 3))
+    return number + piece
+
+
+def die_once(number: int, piece: int, mark: Path) -> int:
+    """Killed by `kill -9` in the middle of a piece, the first time."""
+    if piece == 3 and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number + piece
+
+
+def refuse(number: int, piece: int) -> int:
+    raise DataError(f"Expected another number than {piece}, found it.", "Take another.")
+
+
+@pytest.mark.parametrize(("engine", "count"), [("local", 1), ("local", 2), ("ray", 2)])
+def test_answers_come_in_the_order_of_the_pieces(cluster: None, engine: str, count: int) -> None:
+    taken = []
+
+    def pieces() -> Iterator[tuple[int]]:
+        for number in range(40):
+            taken.append(number)
+            yield (number,)
+
+    with workers(partial(int, 100), count, engine) as pool:
+        answers = pool.map(add_slowly if engine == "ray" else _plus, pieces())
+        assert next(answers) == 100 and len(taken) <= 10  # a few ahead and no more
+        assert list(answers) == [100 + number for number in range(1, 40)]
+
+
+_plus = int.__add__
+
+
+def test_a_killed_worker_of_a_cluster_is_replaced_and_its_piece_done_again(cluster: None, tmp_path: Path) -> None:
+    mark = tmp_path / "died"
+    with workers(partial(held, 7), 2, "ray") as pool:
+        assert list(pool.map(die_once, [(number, mark) for number in range(12)])) == [*range(7, 19)]
+    assert mark.exists()
+
+
+def test_what_a_piece_raises_arrives_as_it_is(cluster: None) -> None:
+    with workers(partial(held, 7), 1, "ray") as pool, pytest.raises(DataError, match="another number than 5") as found:
+        list(pool.map(refuse, [(5,)]))
+    assert found.value.hint == "Take another."
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"engine": "spark"}, 'engine: expected local or ray, found "spark"'),
+        ({"count": 0}, "workers: expected at least 1, found 0"),
+        ({"address": "auto"}, "address: expected with --engine ray"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said), workers(partial(held, 7), **options):
+        pass
+
+
+def test_no_cluster_is_one_sentence(pointer: Run, tmp_path: Path) -> None:
+    asked = ["prepare", str(SAMPLE), "--out", str(tmp_path / "data"), "--engine", "ray", "--address", "127.0.0.1:1"]
+    found = pointer(*asked, NO_COLOR="1")
+    assert found.returncode != 0 and "Traceback" not in found.stderr
+    assert "Expected a Ray cluster at 127.0.0.1:1, found none" in " ".join(found.stderr.split())
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Preparation
+
+
+@pytest.fixture
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards, "CHUNK_LINES", 25)
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_a_cluster_prepares_the_same_bytes(cluster: None, tmp_path: Path) -> None:
+    prepare(Preparation(Corpus((str(SAMPLE),))), tmp_path / "here")
+    prepare(Preparation(Corpus((str(SAMPLE),))), tmp_path / "there", workers=2, engine="ray")
+    assert content(tmp_path / "here") == content(tmp_path / "there")
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_a_folder_that_only_one_node_sees_is_one_sentence(cluster: None, tmp_path: Path) -> None:
+    task = partial(shards._Task, tmp_path / "elsewhere", Preparation(Corpus((str(SAMPLE),))))
+    with workers(task, 1, "ray") as pool, pytest.raises(DataError, match="on every node, found none on"):
+        list(pool.map(shards._fit_chunk, [(0, [Text("a", 1, "a dog")], [])]))
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_a_store_of_objects_holds_what_a_folder_does(tmp_path: Path) -> None:
+    from upath import UPath
+
+    store = UPath("memory://store")
+    lines = SAMPLE.read_bytes().splitlines(keepends=True)
+    for number, part in enumerate((lines[:40], lines[40:])):
+        (store / "corpus" / f"part-{number}.txt").write_bytes(b"".join(part))
+    files = listed(["memory://store/corpus/*.txt"])
+    assert [name.rpartition("/")[2] for name in files] == ["part-0.txt", "part-1.txt"]
+    prepare(Preparation(Corpus(files)), "memory://store/data")
+    prepare(Preparation(Corpus((str(SAMPLE),))), tmp_path / "data")
+    there = {path.name: path.read_bytes() for path in (store / "data").iterdir()}
+    here = content(tmp_path / "data")
+    assert {name: there[name] for name in here if name != "manifest.json"} == {
+        name: here[name] for name in here if name != "manifest.json"
+    }
+    counts = [json.loads(folder["manifest.json"])["counts"] for folder in (here, there)]
+    assert counts[0] == counts[1]
+    assert len(PreparedData.open("memory://store/data").load()) == counts[0]["rows"]
+
+
+def test_an_address_that_matches_nothing_is_one_sentence() -> None:
+    with pytest.raises(CorpusError, match=r"Expected files at memory://nowhere/\*.txt, found none"):
+        listed(["memory://nowhere/*.txt"])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Generation
+
+
+def test_a_cluster_writes_the_same_texts(pointer: Run, tmp_path: Path) -> None:
+    words = ["rice", "back", "love", "river", "church", "music"]
+    (tmp_path / "keys").write_text("".join(f"{a}; {b}\n" for a in words for b in words if a != b))
+    texts = []
+    for number, more in enumerate(([], ["--engine", "ray", "--workers", "2"])):
+        out = tmp_path / f"{number}.jsonl"
+        asked = ["generate", "-f", str(tmp_path / "keys"), "-o", str(out), "--model", "wiki"]
+        found = pointer(*asked, "--batch-size", "4", *more, NO_COLOR="1")
+        assert found.returncode == 0, found.stderr
+        records = [json.loads(line) for line in out.read_text().splitlines()]
+        texts.append([{name: value for name, value in record.items() if name != "seconds"} for record in records])
+    assert texts[0] == texts[1] and len(texts[0]) == 30
+
+
+def test_results_in_a_store_of_objects_go_on_where_they_stopped() -> None:
+    from upath import UPath
+
+    address = "memory://store/texts"
+
+    def write(first: int, last: int, close: bool) -> int:
+        results = open_results(address, "tiny", Options())
+        for line in range(max(first, results.done + 1), last + 1):
+            results.add(Written(Asked(line, parse(["dog"])), [generation()], 0.0))
+        if close:
+            results.close()
+        return results.done
+
+    assert write(1, PART_LINES + 5, close=False) == 0  # killed: the last five were not written yet
+    assert write(1, PART_LINES + 7, close=True) == PART_LINES
+    parts = sorted(UPath(address).glob("*.jsonl"))
+    lines = [json.loads(line)["line"] for part in parts for line in part.read_bytes().splitlines()]
+    assert lines == [*range(1, PART_LINES + 8)]
+    with pytest.raises(DataError, match="same model and options"):
+        open_results(address, "another", Options())
+
+
+def generation() -> Generation:
+    return Generation("A dog.", ("a", "dog", "."), ((2, 5),), (), 0.0, "converged", ("dog",))
