@@ -173,7 +173,7 @@ class _Cluster:
         pieces = iter(pieces)
         ahead: deque[Any] = deque()
         busy: dict[Any, Any] = {}
-        load = Counter({actor: 0 for actor in self.actors})
+        load = Counter(dict.fromkeys(self.actors, 0))
         with _said_in_a_sentence(self.ray):
             while True:
                 # What has come back early waits for its turn, but not without end: the answers are held in memory.
@@ -211,7 +211,8 @@ def _cluster(count: int | None, address: str | None) -> Iterator[Any]:
             ray.init(**where, log_to_driver=False, logging_level="error")
         except (OSError, RuntimeError, ValueError) as error:
             hint = "Start one with `ray start --head`, or leave --address out to use the cores of this machine."
-            raise ClusterError(f"Expected a Ray cluster at {address}, found none ({_first_line(error)}).", hint) from error
+            message = f"Expected a Ray cluster at {address}, found none ({_first_line(error)})."
+            raise ClusterError(message, hint) from error
     try:
         with _said_in_a_sentence(ray):
             yield ray

@@ -27,7 +27,7 @@ def is_address(name: str | Path) -> bool:
 
 
 def location(name: str | Path) -> Path:
-    """A file or folder: a path, or the address of what `fsspec` reads (`s3://`, `gs://`, ...), which behaves like one."""
+    """A file or folder: a path, or what behaves like one at an address that `fsspec` reads (`s3://`, `gs://`, ...)."""
     if not is_address(name):
         return Path(name)
     try:
