@@ -29,7 +29,7 @@ from pointer.decoding.generator import Generation
 from pointer.errors import CheckpointError, ConstraintError, DataError, TrainingError, UsageError
 from pointer.model import InsertionTransformer
 from pointer.runtime.torch import CachedModel
-from pointer.training.batches import IGNORED, take
+from pointer.training.batches import IGNORED
 from pointer.training.data import TrainingData
 from pointer.training.settings import BaselineSettings
 from pointer.vocabulary import Vocabulary
@@ -60,7 +60,7 @@ def trained(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def batch_of(data: TrainingData, which: list[int], seed: int = 0) -> TextBatch:
     random = np.random.default_rng(seed)
-    return TextBatch(take(data.texts, np.array(which)), data.vocabulary, random, 0.0, torch.device("cpu"))
+    return TextBatch(data.texts.take(np.array(which)), data.vocabulary, random, 0.0, torch.device("cpu"))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

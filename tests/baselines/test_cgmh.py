@@ -43,7 +43,6 @@ from pointer.baselines.cgmh import (
 from pointer.baselines.training import TextBatch
 from pointer.decoding.constraints import INSERTED
 from pointer.errors import CheckpointError, ConstraintError, UsageError
-from pointer.training.batches import take
 from pointer.training.data import TrainingData
 from pointer.training.settings import BaselineSettings
 from pointer.vocabulary import Vocabulary
@@ -294,7 +293,7 @@ def by_hand(model: Any, tokens: list[int]) -> Any:
 def test_the_loss_is_that_of_every_token_read_both_ways(data: TrainingData) -> None:
     torch.manual_seed(0)
     model, ids = BothWays(len(data.vocabulary), Sizes(16)), np.array([3, 8, 20])
-    batch = TextBatch(take(data.texts, ids), data.vocabulary, np.random.default_rng(0), 0.0, torch.device("cpu"))
+    batch = TextBatch(data.texts.take(ids), data.vocabulary, np.random.default_rng(0), 0.0, torch.device("cpu"))
     total = objective(model, batch)
     begin, end = data.vocabulary.id("[CLS]"), data.vocabulary.id("[SEP]")
     expected, count = 0.0, 0

@@ -37,7 +37,6 @@ from pointer.decoding.generator import Generation
 from pointer.errors import CheckpointError, ConstraintError, DataError, UsageError
 from pointer.prepare.corpus import Corpus
 from pointer.prepare.shards import Preparation, prepare
-from pointer.training.batches import take
 from pointer.training.data import TrainingData
 from pointer.training.settings import BaselineSettings
 from pointer.vocabulary import Vocabulary, shrink, word_counts
@@ -77,7 +76,7 @@ def trained(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def batch_of(data: TrainingData, which: list[int], used: float = 0.0, seed: int = 0) -> TextBatch:
     random = np.random.default_rng(seed)
-    return TextBatch(take(data.texts, np.array(which)), data.vocabulary, random, used, torch.device("cpu"))
+    return TextBatch(data.texts.take(np.array(which)), data.vocabulary, random, used, torch.device("cpu"))
 
 
 def toy_policy(seed: int) -> Policy:

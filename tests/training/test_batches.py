@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 from prepared import prepared_folder
 from stage_rows import texts
 
-from pointer.errors import TrainingError
+from pointer.errors import DataError, TrainingError
+from pointer.prepare import shards
 from pointer.prepare.corpus import Corpus
 from pointer.prepare.shards import Preparation, PreparedData, Rows, prepare
 from pointer.prepare.stages import schedule, stage_pairs
-from pointer.training.batches import IGNORED, Place, take
+from pointer.training.batches import IGNORED, Place
 from pointer.training.pairs import (
     MOST_BEGUN,
     StageBatches,
@@ -96,7 +97,7 @@ def test_a_begun_stage_and_its_labels_make_the_whole_stage(rows: Rows, seed: int
 
 def test_of_begun_stages_every_share_of_the_gaps_is_decided(data: PreparedData) -> None:
     rows = data.load()
-    many = take(rows, np.arange(40 * len(rows)) % len(rows))
+    many = rows.take(np.arange(40 * len(rows)) % len(rows))
     stages = Stages(), Stages(begun_share=0.5)
     whole, some = (pairs[~pairs.closing] for s in stages for pairs in [all_pairs(many, s, np.random.default_rng(0))])
     assert np.mean(some.begun > 0) == pytest.approx(0.5, abs=0.05)
@@ -155,7 +156,7 @@ def test_padding_is_below_a_tenth_on_natural_text(tmp_path: Path) -> None:
     prepare(Preparation(Corpus((str(SAMPLE),))), tmp_path / "data")
     prepared = PreparedData.open(tmp_path / "data")
     rows = prepared.load()
-    many = take(rows, np.arange(20 * len(rows)) % len(rows))
+    many = rows.take(np.arange(20 * len(rows)) % len(rows))
     _, steps = StageBatches(many, prepared.vocabulary, Stages("mixed"), 1024).plan(0, 0)
     batches = [batch for step in steps for batch in step]
     real = sum(int(batch.positions.sum()) for batch in batches)
@@ -164,7 +165,7 @@ def test_padding_is_below_a_tenth_on_natural_text(tmp_path: Path) -> None:
 
 def test_sampled_closing_pairs_weigh_as_much_as_all(data: PreparedData) -> None:
     rows = data.load()
-    many = take(rows, np.arange(40 * len(rows)) % len(rows))
+    many = rows.take(np.arange(40 * len(rows)) % len(rows))
     whole, part = (all_pairs(many, Stages(closing_share=share), np.random.default_rng(0)) for share in (1, 0.25))
     assert part.closing.sum() == pytest.approx(0.25 * whole.closing.sum(), rel=0.1)
     assert part.gaps == pytest.approx(whole.gaps, rel=0.03)
@@ -191,4 +192,47 @@ def test_processes_share_a_step_and_nothing_is_lost(data: PreparedData) -> None:
 
     assert pairs(1) == pairs(2) == pairs(7)
     with pytest.raises(TrainingError, match="Expected enough texts for 100 batches a step"):
-        StageBatches(take(rows, np.array([0])), data.vocabulary, Stages(), 64, 100).plan(0, 0)
+        StageBatches(rows.take(np.array([0])), data.vocabulary, Stages(), 64, 100).plan(0, 0)
+
+
+@pytest.fixture(scope="module")
+def many_shards(tmp_path_factory: pytest.TempPathFactory) -> PreparedData:
+    home = tmp_path_factory.mktemp("shards")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shards, "CHUNK_LINES", 4)
+        prepare(Preparation(Corpus((str(SAMPLE),))), home / "data")
+    return PreparedData.open(home / "data")
+
+
+def test_streamed_rows_are_the_rows(many_shards: PreparedData) -> None:
+    loaded, streamed = many_shards.load(), many_shards.stream()
+    which = np.random.default_rng(0).integers(0, len(loaded), 60)
+    for name in ("ids", "stage", "importance", "rank", "offsets"):
+        assert np.array_equal(getattr(streamed.take(which), name), getattr(loaded.take(which), name))
+
+
+def test_an_epoch_of_streamed_rows_has_each_once_from_a_few_shards_at_a_time(
+    many_shards: PreparedData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shards, "MIXED_SHARDS", 3)
+    streamed = many_shards.stream()
+    size, count = len(streamed), 10
+    parts = [streamed.numbers(7, 1, start, min(size, start + count)) for start in range(0, size, count)]
+    assert sorted(np.concatenate(parts).tolist()) == [*range(size)]
+    assert np.array_equal(np.concatenate(parts), streamed.numbers(7, 1, 0, size))  # wherever a run begins
+    assert not np.array_equal(streamed.numbers(7, 1, 0, size), streamed.numbers(7, 2, 0, size))
+    held = streamed.starts
+    groups = [{*np.searchsorted(held, part, side="right").tolist()} for part in parts]
+    assert max(map(len, groups)) <= 6 and streamed.shard.cache_info().maxsize == 6  # so they are all in memory
+
+
+def test_a_streamed_shard_that_was_changed_is_refused(many_shards: PreparedData) -> None:
+    streamed = many_shards.stream()
+    path = many_shards.folder / streamed.shards[0]["file"]
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + b"?")
+    try:
+        with pytest.raises(DataError, match="to have the hash in the manifest, found another"):
+            streamed.take(np.array([0]))
+    finally:
+        path.write_bytes(content)

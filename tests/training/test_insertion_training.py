@@ -198,12 +198,53 @@ def test_two_processes_make_the_step_that_one_makes_on_the_joint_batch(folder: P
         torch.testing.assert_close(weight, models[1][name], atol=1e-5, rtol=0)
 
 
+DIES_ONCE = """
+import os, signal
+from pathlib import Path
+from pointer.training.loop import Run
+save, mark = Run._save, Path("died")
+def save_and_die(self, name):
+    save(self, name)
+    if os.environ["RANK"] == "1" and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+Run._save = save_and_die
+"""
+
+
+def test_after_a_rank_is_killed_all_go_on_from_the_last_checkpoint(folder: Path, tmp_path: Path) -> None:
+    changes = "steps=8, dropout=0.0"
+    (tmp_path / "dies.py").write_text(DIES_ONCE + program(folder, tmp_path / "dies", changes))
+    (tmp_path / "lives.py").write_text(program(folder, tmp_path / "lives", changes))
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    for name in ("dies", "lives"):
+        command = [*launch, "--max-restarts", "1", f"{name}.py"]
+        # Else those who are started again find the addresses of those who died (docs/scale.md).
+        own_store = os.environ | {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+        done = subprocess.run(command, cwd=tmp_path, env=own_store, capture_output=True, text=True, timeout=240)
+        assert done.returncode == 0, done.stderr
+    assert (tmp_path / "died").exists()
+    losses = [[line["loss"] for line in log(tmp_path / name) if "loss" in line] for name in ("dies", "lives")]
+    assert losses[0] == losses[1] and len(losses[0]) == 8
+
+
 def test_accumulated_batches_make_the_step_of_one_large_batch(folder: Path, tmp_path: Path) -> None:
     for name, size, count in (("large", 100_000, 1), ("small", 512, 20)):
         settings = replace(QUICK, steps=1, dropout=0.0, batch_tokens=size, accumulate=count)
         train(folder, tmp_path / name, settings, init="tiny", show=False)
     large, small = (log(tmp_path / name)[0]["loss"] for name in ("large", "small"))
     assert large == pytest.approx(small, abs=1e-5)
+
+
+def test_streamed_training_goes_on_as_if_nothing_had_happened(folder: Path, tmp_path: Path) -> None:
+    settings = replace(QUICK, steps=8, dropout=0.0, stream=True)
+    with pytest.raises(TrainingError, match="stream: expected with validation data of its own"):
+        train(folder, tmp_path / "alone", settings, init="tiny", show=False)
+    train(folder, tmp_path / "whole", settings, init="tiny", validation=folder, show=False)
+    train(folder, tmp_path / "parts", replace(settings, steps=4), init="tiny", validation=folder, show=False)
+    train(folder, tmp_path / "parts", settings, init="tiny", validation=folder, show=False)
+    losses = [[line["loss"] for line in log(tmp_path / name) if "loss" in line] for name in ("whole", "parts")]
+    assert losses[0][:4] == losses[1][:4] and len(losses[0]) == len(losses[1]) == 8
 
 
 def test_training_stops_when_the_validation_loss_stops_falling(folder: Path, tmp_path: Path) -> None:

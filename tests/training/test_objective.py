@@ -13,7 +13,6 @@ from transformers import BertForMaskedLM
 from pointer.model import InsertionTransformer
 from pointer.prepare.shards import PreparedData
 from pointer.prepare.stages import stage_pairs
-from pointer.training.batches import take
 from pointer.training.objective import gap_logits, gap_loss, stage_counts, stage_metrics
 from pointer.training.pairs import Pairs, all_pairs, collate, cut
 from pointer.training.settings import Stages
@@ -29,7 +28,7 @@ def test_the_loss_is_the_cross_entropy_of_transformers_logits_at_the_gaps(data: 
     model = InsertionTransformer.start("tiny", data.vocabulary).eval()
     model.save_pretrained(tmp_path / "model")
     plain = BertForMaskedLM.from_pretrained(tmp_path / "model").eval()
-    rows = take(data.load(), np.arange(3))
+    rows = data.load().take(np.arange(3))
     pairs = all_pairs(rows, Stages(), np.random.default_rng(0))
     pairs = replace(pairs, weight=np.where(pairs.closing, 4, 1).astype(np.float32))
     expected = 0.0

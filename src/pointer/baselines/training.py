@@ -21,8 +21,8 @@ from torch import nn
 
 from pointer.baselines.checkpoint import open_checkpoint, parameters, save_checkpoint
 from pointer.card import Description
-from pointer.prepare.shards import Rows
-from pointer.training.batches import Batches, take
+from pointer.prepare.shards import Rows, StreamedRows
+from pointer.training.batches import Batches
 from pointer.training.data import TrainingData
 from pointer.training.loop import Run
 from pointer.training.pairs import Pairs, all_pairs, cut, keyword_pieces
@@ -77,14 +77,18 @@ class TextBatches(Batches):
     """The endless stream of steps over whole texts, each once an epoch."""
 
     def __init__(
-        self, rows: Rows, predictions: Predictions, settings: BaselineSettings, batches_per_step: int = 1
+        self,
+        rows: Rows | StreamedRows,
+        predictions: Predictions,
+        settings: BaselineSettings,
+        batches_per_step: int = 1,
     ) -> None:
         super().__init__(len(rows), settings.seed, batches_per_step)
         self.rows, self.predictions, self.batch_tokens = rows, predictions, settings.batch_tokens
 
     def block(self, which: npt.NDArray[np.int64], random: np.random.Generator) -> tuple[Rows, list[Pairs]]:
         """The rows of a block and its batches; the closing pair of a row is the row itself."""
-        rows = take(self.rows, which)
+        rows = self.rows.take(which)
         pairs = all_pairs(rows, Stages(), random)
         whole = pairs[pairs.closing]
         whole = replace(whole, labels=self.predictions(whole.positions - 2))
@@ -146,7 +150,7 @@ class SystemRun(Run):
     def collate(self, rows: Rows, batch: Pairs) -> TextBatch:
         """Texts, with a generator that torch seeds, which the loop has seeded."""
         random = np.random.default_rng(int(torch.randint(2**62, ())))
-        return TextBatch(take(rows, batch.row), self.data.vocabulary, random, self.used, self.accelerator.device)
+        return TextBatch(rows.take(batch.row), self.data.vocabulary, random, self.used, self.accelerator.device)
 
     def loss(self, model: Any, tensors: TextBatch) -> torch.Tensor:
         """That of the system."""

@@ -13,6 +13,7 @@ from pointer.cli.options import with_options
 from pointer.cli.shared import Json, Setting, System
 from pointer.errors import UsageError
 from pointer.prepare.manifest import read_manifest
+from pointer.storage import location
 from pointer.training.settings import CHOICES, RANGES, BaselineSettings, CausalSettings, TrainingSettings
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ GROUPS = {
 @with_options("chosen", AnySettings, RANGES, CHOICES, GROUPS, given_only=True)
 def train(
     data: Annotated[
-        Path, typer.Argument(help="A folder that `pointer prepare` made; with --backbone, texts: a file, or a folder.")
+        str, typer.Argument(help="A folder that `pointer prepare` made; with --backbone, texts: a file, or a folder.")
     ],
     out: Annotated[Path, typer.Option(help="The folder of the run, to make or to go on with.")],
     init: Annotated[
@@ -43,7 +44,7 @@ def train(
     preset: Annotated[
         str | None, typer.Option(help="Settings to begin with, small (the default) or paper; all others change these.")
     ] = None,
-    validation: Annotated[Path | None, typer.Option(help="Data to validate on; else some is held out.")] = None,
+    validation: Annotated[str | None, typer.Option(help="Data to validate on; else some is held out.")] = None,
     about: Annotated[str, typer.Option(help="For the model card: what the data is, under which licence.")] = "",
     backbone: Annotated[
         str | None, typer.Option(help="Train an adapter for a causal language model: smollm2, folder or Hub id.")
@@ -104,7 +105,7 @@ def _train_adapter(given: dict[str, Any]) -> "Outcome":
     """Train an adapter for a causal language model."""
     from pointer.prepare.corpus import Corpus
 
-    if not given["data"].is_dir():
+    if not Path(given["data"]).is_dir():
         Corpus((str(given["data"]),))
 
     chosen = _chosen(given, CausalSettings)
@@ -122,7 +123,7 @@ def _check_data(given: dict[str, Any]) -> None:
     """Refuse folders without prepared data before PyTorch is imported, which takes seconds."""
     for name in ("data", "validation"):
         if name in given:
-            read_manifest(given[name])
+            read_manifest(location(given[name]))
 
 
 def _refuse(given: dict[str, Any], known: set[str], what: str) -> None:

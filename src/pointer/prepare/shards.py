@@ -15,16 +15,17 @@ appears whole or not at all: so a killed run is continued by the same command, t
 
 import gzip
 import hashlib
+import io
 import json
 import platform
 import socket
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +49,10 @@ LONGEST_TEXT = 512
 
 CHUNK_LINES = 2048
 CHUNK_CHARACTERS = 4_000_000
+MIXED_SHARDS = 32
+"""Shards whose rows are mixed where they are streamed."""
+MERGED_CHUNKS = 64
+"""Chunks whose counts one worker adds up."""
 MOST_COUNTED = 200_000
 """Entries of a counting table; beyond twice that, the rarest are forgotten, so that memory stays flat."""
 
@@ -100,7 +105,7 @@ def prepare(
     with start_workers(partial(_Task, out, preparation), workers, engine, address) as pool:
         lines, skipped = _first_pass(task, pool, progress, report)
         chunks = sorted((out / ".work").glob("texts-*.json.gz"))
-        _merge_counts(out, report=progress)
+        _merge_counts(task, pool, progress)
         counts, entries = _second_pass(task, pool, chunks, progress)
     if not counts["rows"]:
         remove_folder(out)
@@ -304,24 +309,47 @@ def _passages(text: str, vocabulary: Vocabulary, longest: int) -> Iterator[tuple
         yield " ".join(parts), words
 
 
-def _merge_counts(out: Path, report: Progress) -> None:
-    """Add up the counts of all chunks, in order, and write document frequencies and casing."""
-    if (out / FREQUENCIES).exists() and (out / CASING).exists():
+def _merge_counts(task: _Task, pool: Workers, report: Progress) -> None:
+    """Add up the counts of all chunks and write document frequencies and casing.
+
+    Workers add up groups of chunks, so that little is left for the one who adds up the groups.
+    """
+    if (task.out / FREQUENCIES).exists() and (task.out / CASING).exists():
         return
-    texts = 0
-    frequencies: Counter[str] = Counter()
-    casing = Casing()
-    paths = sorted((out / ".work").glob("counts-*.json.gz"))
-    for done, path in enumerate(paths, 1):
-        counts = _read_json(path)
-        texts += counts["texts"]
-        tables = {"frequencies": frequencies, "words": casing.words, "pairs": casing.pairs}
-        for name, table in tables.items():
-            table.update(counts[name])
+    chunks = sorted((task.out / ".work").glob("counts-*.json.gz"))
+    groups = [chunks[start : start + MERGED_CHUNKS] for start in range(0, len(chunks), MERGED_CHUNKS)]
+    total = Counts()
+    for done, group in enumerate(pool.map(_add_up, ((paths,) for paths in groups)), 1):
+        total.add(group)
+        report("counting", done, len(groups))
+    casing = Casing(total.words, total.pairs)
+    write_whole(task.out / CASING, gzip.compress(json.dumps(casing.table(), ensure_ascii=False).encode(), mtime=0))
+    write_whole(task.out / FREQUENCIES, Frequencies(total.texts, total.frequencies).to_bytes())
+
+
+@dataclass
+class Counts:
+    """How often there is what, in some texts; of the rarest nothing is known."""
+
+    texts: int = 0
+    frequencies: Counter[str] = field(default_factory=Counter)
+    words: Counter[str] = field(default_factory=Counter)
+    pairs: Counter[str] = field(default_factory=Counter)
+
+    def add(self, other: "Counts") -> None:
+        """Those of other texts."""
+        self.texts += other.texts
+        for name in ("frequencies", "words", "pairs"):
+            table = getattr(self, name)
+            table.update(getattr(other, name))
             _forget_rarest(table)
-        report("counting", done, len(paths))
-    write_whole(out / CASING, gzip.compress(json.dumps(casing.table(), ensure_ascii=False).encode(), mtime=0))
-    write_whole(out / FREQUENCIES, Frequencies(texts, frequencies).to_bytes())
+
+
+def _add_up(task: _Task, paths: list[Path]) -> Counts:
+    total = Counts()
+    for path in paths:
+        total.add(Counts(**_read_json(path)))
+    return total
 
 
 def _forget_rarest(table: Counter[str], most: int = MOST_COUNTED) -> None:
@@ -414,21 +442,83 @@ class Rows:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
+    def take(self, which: npt.NDArray[np.int64]) -> "Rows":
+        """The rows of these numbers, in this order."""
+        lengths = self.offsets[which + 1] - self.offsets[which]
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        flat = np.repeat(self.offsets[which] - offsets[:-1], lengths) + np.arange(offsets[-1])
+        return Rows(self.ids[flat], self.stage[flat], self.importance[flat], self.rank[flat], offsets)
+
+    @classmethod
+    def joined(cls, parts: Sequence["Rows"]) -> "Rows":
+        """All rows of some parts, in order."""
+        names = ("ids", "stage", "importance", "rank")
+        flat: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+        lengths = np.concatenate([np.diff(part.offsets) for part in parts])
+        return cls(**flat, offsets=np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]))
+
     @classmethod
     def read(cls, paths: Iterable[Path]) -> "Rows":
         """All rows of some shards, in order."""
-        _, parquet = arrow_for("Reading prepared data")
-        tables = []
+        parts = []
         for path in paths:
             with path.open("rb") as file:
-                tables.append(parquet.read_table(file))
+                parts.append(cls.of(file))
+        return cls.joined(parts)
+
+    @classmethod
+    def of(cls, file: BinaryIO) -> "Rows":
+        """All rows of one shard."""
+        _, parquet = arrow_for("Reading prepared data")
+        table = parquet.read_table(file)
         flat: dict[str, Any] = {
-            name: np.concatenate([table[name].combine_chunks().flatten().to_numpy() for table in tables])
-            for name in ("ids", "stage", "importance", "rank")
+            name: table[name].combine_chunks().flatten().to_numpy() for name in ("ids", "stage", "importance", "rank")
         }
-        lengths = [np.diff(table["ids"].combine_chunks().offsets.to_numpy()) for table in tables]
-        offsets = np.concatenate([[0], np.cumsum(np.concatenate(lengths), dtype=np.int64)])
-        return cls(**flat, offsets=offsets)
+        return cls(**flat, offsets=table["ids"].combine_chunks().offsets.to_numpy().astype(np.int64))
+
+
+class StreamedRows:
+    """The rows of a data folder, each shard read when its turn comes: a few of them are in memory, the others nowhere.
+
+    An epoch goes through the shards in a random order, some at a time, whose rows are mixed.
+    """
+
+    def __init__(self, folder: Path, shards: Sequence[dict[str, Any]]) -> None:
+        self.folder, self.shards = folder, shards
+        self.starts = np.concatenate([[0], np.cumsum([shard["rows"] for shard in shards], dtype=np.int64)])
+        self.shard = lru_cache(2 * MIXED_SHARDS)(self._shard)
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    def _shard(self, number: int) -> Rows:
+        path, expected = self.folder / self.shards[number]["file"], self.shards[number]["sha256"]
+        content = path.read_bytes()
+        if hashlib.sha256(content).hexdigest() != expected:
+            raise DataError(f"Expected {path} to have the hash in the manifest, found another.", AGAIN)
+        return Rows.of(io.BytesIO(content))
+
+    def numbers(self, seed: int, epoch: int, start: int, stop: int) -> npt.NDArray[np.int64]:
+        """Which rows come from `start` to `stop` of an epoch; it takes no more memory for more shards."""
+        order = np.random.default_rng([seed, epoch]).permutation(len(self.shards))
+        found, end = [], 0
+        for number, first in enumerate(range(0, len(order), MIXED_SHARDS)):
+            some = order[first : first + MIXED_SHARDS]
+            begin, end = end, end + int((self.starts[some + 1] - self.starts[some]).sum())
+            if begin < stop and start < end:
+                rows = np.concatenate([np.arange(self.starts[i], self.starts[i + 1]) for i in some])
+                rows = np.random.default_rng([seed, epoch, number]).permutation(rows)
+                found.append(rows[max(0, start - begin) : stop - begin])
+        return np.concatenate(found)
+
+    def take(self, which: npt.NDArray[np.int64]) -> Rows:
+        """The rows of these numbers, in this order."""
+        shard = np.searchsorted(self.starts, which, side="right") - 1
+        by_shard = np.argsort(shard, kind="stable")
+        parts = [self.shard(int(i)).take(which[shard == i] - self.starts[i]) for i in np.unique(shard)]
+        back = np.empty(len(which), np.int64)
+        back[by_shard] = np.arange(len(which))
+        return Rows.joined(parts).take(back)
 
 
 @dataclass(frozen=True)
@@ -452,6 +542,10 @@ class PreparedData:
         if vocabulary.fingerprint != manifest["vocabulary"]["fingerprint"]:
             raise DataError(f"Expected the vocabulary of the manifest in {folder}, found another.", AGAIN)
         return cls(folder, manifest, vocabulary)
+
+    def stream(self) -> StreamedRows:
+        """All rows, read when they are asked for."""
+        return StreamedRows(self.folder, self.manifest["shards"])
 
     def load(self) -> Rows:
         """All rows, in memory, as flat arrays."""

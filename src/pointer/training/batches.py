@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from pointer.errors import TrainingError
-from pointer.prepare.shards import Rows
 
 IGNORED = -100
 """The label of positions at which there is nothing to predict."""
@@ -58,11 +57,15 @@ class Batches(ABC):
     def block(self, which: npt.NDArray[np.int64], random: np.random.Generator) -> tuple[Any, list[Any]]:
         """The batches of the texts of these numbers, and the texts, if the batches need them."""
 
+    def numbers(self, epoch: int, start: int, stop: int) -> npt.NDArray[np.int64]:
+        """Which texts come from `start` to `stop` of an epoch: all of them in a random order."""
+        return np.random.default_rng([self.seed, epoch]).permutation(self.texts)[start:stop]
+
     def plan(self, epoch: int, block: int) -> tuple[Any, list[list[Any]]]:
         """The texts of a block, and its steps."""
-        order = np.random.default_rng([self.seed, epoch]).permutation(self.texts)
         random = np.random.default_rng([self.seed, epoch, block])
-        rows, batches = self.block(order[block * BLOCK_ROWS : (block + 1) * BLOCK_ROWS], random)
+        which = self.numbers(epoch, block * BLOCK_ROWS, min(self.texts, (block + 1) * BLOCK_ROWS))
+        rows, batches = self.block(which, random)
         size = self.batches_per_step
         batches = even(batches, size)
         batches = [batches[i] for i in random.permutation(len(batches))]
@@ -116,11 +119,3 @@ def even(batches: list[Any], multiple: int) -> list[Any]:
             )
         batches[largest : largest + 1] = [batches[largest][:half], batches[largest][half:]]
     return batches
-
-
-def take(rows: Rows, which: npt.NDArray[np.int64]) -> Rows:
-    """The rows of these numbers, in this order."""
-    lengths = rows.offsets[which + 1] - rows.offsets[which]
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    flat = np.repeat(rows.offsets[which] - offsets[:-1], lengths) + np.arange(offsets[-1])
-    return Rows(rows.ids[flat], rows.stage[flat], rows.importance[flat], rows.rank[flat], offsets)

@@ -9,8 +9,7 @@ import numpy.typing as npt
 
 from pointer.checkpoint import TABLES, read_files
 from pointer.errors import DataError, TrainingError
-from pointer.prepare.shards import PreparedData, Rows
-from pointer.training.batches import take
+from pointer.prepare.shards import PreparedData, Rows, StreamedRows
 from pointer.training.settings import RunSettings
 from pointer.vocabulary import Vocabulary
 
@@ -19,7 +18,7 @@ from pointer.vocabulary import Vocabulary
 class TrainingData:
     """What `pointer prepare` made, for a run."""
 
-    texts: Rows
+    texts: Rows | StreamedRows
     held_out: Rows
     vocabulary: Vocabulary
     manifest: dict[str, Any]
@@ -28,12 +27,20 @@ class TrainingData:
 
     @classmethod
     def open(
-        cls, folder: str | Path, validation: str | Path | None, settings: RunSettings, verify: bool = True
+        cls,
+        folder: str | Path,
+        validation: str | Path | None,
+        settings: RunSettings,
+        verify: bool = True,
+        stream: bool = False,
     ) -> "TrainingData":
-        """Read a folder; without validation data of its own, some of its texts are held out."""
-        prepared = PreparedData.open(folder, verify)
+        """Read a folder; without validation data of its own, some of its texts are held out.
+
+        To `stream` it is to read each shard when its turn comes.
+        """
+        prepared = PreparedData.open(folder, verify and not stream)  # a streamed shard is checked when it is read
         try:
-            texts, held_out = _split(prepared, validation, settings)
+            texts, held_out = _split(prepared, validation, settings, stream)
         except KeyError as error:  # what the reader says about a column that is not there
             raise DataError(
                 f"Expected shards with ids, stage, importance and rank in {folder}, found some without {error}.",
@@ -49,6 +56,8 @@ class TrainingData:
     @property
     def longest(self) -> int:
         """The tokens of the longest text, `[CLS]` and `[SEP]` not counted."""
+        if isinstance(self.texts, StreamedRows):
+            return int(self.manifest["settings"]["max_length"]) - 2
         return int(max(np.diff(rows.offsets).max(initial=0) for rows in (self.texts, self.held_out)))
 
     def describe(self) -> str:
@@ -63,18 +72,26 @@ class TrainingData:
 
     def need_ranks(self) -> None:
         """Refuse data in which no word is ranked as a keyword."""
-        if not self.texts.rank.any():
+        some = self.texts.shard(0) if isinstance(self.texts, StreamedRows) else self.texts
+        if not some.rank.any():
             raise DataError(
                 "Expected texts with ranked keywords, found no rank in any of them.",
                 "Prepare the data again; keywords need texts in a language whose stop words are known (--language).",
             )
 
 
-def _split(prepared: PreparedData, validation: str | Path | None, settings: RunSettings) -> tuple[Rows, Rows]:
-    rows = prepared.load()
+def _split(
+    prepared: PreparedData, validation: str | Path | None, settings: RunSettings, stream: bool
+) -> tuple[Rows | StreamedRows, Rows]:
     if validation is None:
+        if stream:
+            raise TrainingError(
+                "stream: expected with validation data of its own, found none.",
+                "Prepare some texts by themselves and name them with --validation.",
+            )
+        rows = prepared.load()
         kept, few = hold_out(len(rows), settings)
-        return take(rows, kept), take(rows, np.sort(few))
+        return rows.take(kept), rows.take(np.sort(few))
     other = PreparedData.open(validation)
     if other.vocabulary.fingerprint != prepared.vocabulary.fingerprint:
         raise TrainingError(
@@ -83,7 +100,7 @@ def _split(prepared: PreparedData, validation: str | Path | None, settings: RunS
         )
     held_out = other.load()
     few = np.linspace(0, len(held_out), min(len(held_out), settings.validation_rows), endpoint=False).astype(np.int64)
-    return rows, take(held_out, few)
+    return prepared.stream() if stream else prepared.load(), held_out.take(few)
 
 
 def hold_out(count: int, settings: RunSettings) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

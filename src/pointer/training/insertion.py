@@ -12,9 +12,9 @@ from torch import nn
 from pointer.card import TRANSFORMER, Description
 from pointer.errors import TrainingError
 from pointer.model import InsertionTransformer
-from pointer.prepare.shards import Rows
+from pointer.prepare.shards import Rows, StreamedRows
 from pointer.prepare.stages import SKELETON_SIZE
-from pointer.training.batches import BLOCK_ROWS, take
+from pointer.training.batches import BLOCK_ROWS
 from pointer.training.data import TrainingData
 from pointer.training.loop import SAMPLES, Run
 from pointer.training.objective import gap_loss, stage_counts, stage_metrics
@@ -42,7 +42,8 @@ class InsertionRun(Run):
     ) -> None:
         super().__init__(out, settings, **options)
         self.init = str(init)
-        self.data = TrainingData.open(data, validation, settings, verify=self.accelerator.is_main_process)
+        is_main = self.accelerator.is_main_process
+        self.data = TrainingData.open(data, validation, settings, verify=is_main, stream=settings.stream)
         self.vocabulary = self.data.vocabulary
         prepared, size = self.data.manifest["settings"], settings.batch_tokens
         by_importance = prepared["skeleton"] == "importance" and prepared["skeleton_size"] == SKELETON_SIZE
@@ -127,12 +128,12 @@ def best_keywords(rows: Rows, row: int, vocabulary: Vocabulary, most: int = 4) -
 
 
 @torch.no_grad()
-def _expect_frequencies(model: InsertionTransformer, rows: Rows) -> None:
+def _expect_frequencies(model: InsertionTransformer, rows: Rows | StreamedRows) -> None:
     """Start a new output layer at how often each token is a label.
 
     Adam moves a bias by no more than the learning rate at a step, so a short run would never get there.
     """
-    some = take(rows, np.arange(min(len(rows), BLOCK_ROWS)))
+    some = rows.take(np.arange(min(len(rows), BLOCK_ROWS)))
     counts = np.bincount(some.ids[some.stage > 0], minlength=model.config.vocab_size) + 0.5
     gaps = all_pairs(some, Stages(), np.random.default_rng(0)).gaps
     counts[model.config.pointer["noi_token_id"]] = max(0.5, gaps - (some.stage > 0).sum())

@@ -12,9 +12,9 @@ import numpy.typing as npt
 import torch
 
 from pointer.prepare.keywords import draw
-from pointer.prepare.shards import Rows
+from pointer.prepare.shards import Rows, StreamedRows
 from pointer.prepare.stages import SKELETON_SIZE, eager, schedule
-from pointer.training.batches import IGNORED, Batches, take, within
+from pointer.training.batches import IGNORED, Batches, within
 from pointer.training.settings import Stages
 from pointer.vocabulary import Vocabulary
 
@@ -210,7 +210,7 @@ def cut(pairs: Pairs, batch_tokens: int, random: np.random.Generator) -> list[Pa
 
 def collate(rows: Rows, pairs: Pairs, vocabulary: Vocabulary) -> Batch:
     """The tensors of a batch of pairs."""
-    chosen = take(rows, pairs.row)
+    chosen = rows.take(pairs.row)
     pair_of = np.repeat(np.arange(len(pairs)), np.diff(chosen.offsets))
     stage = pairs.stage[pair_of]
     before, new = chosen.stage < stage, chosen.stage == stage
@@ -246,7 +246,7 @@ class StageBatches(Batches):
 
     def __init__(
         self,
-        rows: Rows,
+        rows: Rows | StreamedRows,
         vocabulary: Vocabulary,
         stages: Stages,
         batch_tokens: int,
@@ -257,8 +257,14 @@ class StageBatches(Batches):
         self.rows, self.vocabulary, self.stages, self.batch_tokens = rows, vocabulary, stages, batch_tokens
         self.by_importance = by_importance
 
+    def numbers(self, epoch: int, start: int, stop: int) -> npt.NDArray[np.int64]:
+        """Those of streamed rows keep to a few shards at a time."""
+        if isinstance(self.rows, StreamedRows):
+            return self.rows.numbers(self.seed, epoch, start, stop)
+        return super().numbers(epoch, start, stop)
+
     def block(self, which: npt.NDArray[np.int64], random: np.random.Generator) -> tuple[Rows, list[Pairs]]:
         """The rows of a block with their stages, and the batches of their pairs."""
-        rows = redrawn(take(self.rows, which), self.vocabulary, self.stages, random, self.by_importance)
+        rows = redrawn(self.rows.take(which), self.vocabulary, self.stages, random, self.by_importance)
         pairs = all_pairs(rows, self.stages, random)
         return rows, cut(pairs, self.batch_tokens, random)

@@ -150,6 +150,8 @@ class TrainingSettings(Stages, RunSettings):
     """The most positions that are kept of the checkpoint's; left out, all."""
     gradient_checkpointing: bool = False
     """Save memory by computing activations twice."""
+    stream: bool = False
+    """Read each shard when its turn comes: for data that no machine should hold. Needs validation data."""
 
     @classmethod
     def preset(cls, name: str, **changes: Any) -> "TrainingSettings":
