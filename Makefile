@@ -3,17 +3,18 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 READY := .venv/.ready
 DEMO := .venv/.demo
+LISTS := examples/demo.txt
+STARTED := $(shell date +%s)
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .PHONY: demo test lint bench docs clean
 
 demo: $(DEMO)
 	@$(BIN)/pointer fetch smollm2 > /dev/null || true
-	@$(BIN)/pointer generate "dog; frisbee; park" --best-of 8 --show-stages && echo
-	@$(BIN)/pointer generate --model wiki "river; built; church; century" --show-stages && echo
-	@$(BIN)/pointer generate --model news "prime minister; tax cuts; parliament" --show-stages && echo
-	@$(BIN)/pointer generate --model reviews "friendly staff; breakfast; coffee; back" --show-stages
-	@echo && echo "To go on: source .venv/bin/activate, then for example: pointer generate \"your; words\""
+	@echo && $(BIN)/pointer generate "$$(head -1 $(LISTS))" --best-of 8 --show-stages
+	@echo && echo "The first text was there after $$(($$(date +%s) - $(STARTED))) s, with all that had to be installed. Others:" && echo
+	@tail -n +2 $(LISTS) | $(BIN)/pointer generate -f - --best-of 8
+	@echo && echo "To go on: source .venv/bin/activate, then for example: pointer generate \"your; words\" --best-of 8"
 
 test: lint
 	$(BIN)/pytest -n 2
