@@ -1,9 +1,12 @@
-"""How well models write around the concepts of CommonGen, each in the form and the order that a person chose.
+"""How well models write around the concepts of CommonGen: in the form and order that a person chose, or as they are.
 
     POINTER_DATA=... python benchmarks/commongen.py writer wiki [--sets 200] [--best-of 8] [--out texts.jsonl]
+    POINTER_DATA=... python benchmarks/commongen.py writer --as-they-are [--sets 200] [--seed 0] [--page PAGE.md]
 
 The constraints of a set are the words of its first reference that has all concepts. BLEU-4 (sacrebleu, lower case) is
-against that reference (`one`) and against all of the set (`all`). Only the validation set is read.
+against that reference (`one`) and against all of the set (`all`). With `--as-they-are` they are what CommonGen gives:
+lemmas in no order, of sets drawn by a seed; the figures are those of `pointer evaluate --benchmark commongen`, and
+`--page` puts them on a page of the documentation. Only the validation set is read.
 """
 
 import argparse
@@ -14,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from random import Random
 from typing import Any, NamedTuple
 
 import sacrebleu
@@ -21,8 +25,12 @@ from corpora import corpus_file
 
 from pointer.decoding.causal import GUIDANCE
 from pointer.decoding.generator import Generation, Pointer
+from pointer.decoding.grammar import concept_set
 from pointer.decoding.writer import Writer
 from pointer.english import inflections
+from pointer.evaluation.benchmark import Benchmark, read_concept_sets
+from pointer.evaluation.outputs import System
+from pointer.storage import write_whole
 from pointer.training.examples import WORD
 from pointer.writing import missing_constraints
 
@@ -43,12 +51,17 @@ class Asked(NamedTuple):
     references: list[str]
 
 
-def asked_sets(count: int) -> list[Asked]:
-    """The first sets of the validation data whose concepts can be found in a reference."""
-    path = corpus_file("commongen/valid").with_name("valid.jsonl.xz")
-    with lzma.open(path, "rt", encoding="utf-8") as file:
+def validation_file() -> Path:
+    """Where the validation sets are."""
+    return corpus_file("commongen/valid").with_name("valid.jsonl.xz")
+
+
+def asked_sets(count: int, seed: int | None = None) -> list[Asked]:
+    """Sets of the validation data whose concepts can be found in a reference: the first, or drawn by a seed."""
+    with lzma.open(validation_file(), "rt", encoding="utf-8") as file:
         found = (asked(**json.loads(line)) for line in file)
-        return [one for one in found if one is not None][:count]
+        usable = [one for one in found if one is not None]
+    return usable[:count] if seed is None else Random(seed).sample(usable, count)
 
 
 def asked(concepts: list[str], texts: list[str]) -> Asked | None:
@@ -88,6 +101,32 @@ def figures(found: list[Generation], sets: list[Asked]) -> dict[str, Any]:
     }
 
 
+def as_they_are(models: Sequence[str], count: int, seed: int, batch_size: int, best_of: int) -> str:
+    """A table with a row for every model: lemmas in no order, each set as `pointer generate -f` reads it."""
+    sets = Random(seed).sample(read_concept_sets(str(validation_file())), count)
+    lines: list[str] = []
+    for name in models:
+        started = time.process_time()
+        asked = [concept_set(one.concepts) for one in sets]
+        found = Pointer.from_pretrained(name, threads=1).generate_many(asked, batch_size, best_of=best_of)
+        seconds = (time.process_time() - started) / count
+        measured = Benchmark(System(name, tuple(texts[0].text for texts in found)), sets).figures()
+        shown = {one.name: f"{one.value:.1f}" for one in measured} | {"CPU seconds a text": f"{seconds:.2f}"}
+        lines = lines or [f"| | {' | '.join(shown)} |", "|---" * (len(shown) + 1) + "|"]
+        lines.append(f"| `{name}` | {' | '.join(shown.values())} |")
+    return "\n".join([*lines, "", f"{count} validation sets, seed {seed}; coverage and repeated words in %."])
+
+
+def put_between(page: Path, name: str, content: str) -> None:
+    """Put something on a page, between the two comments that have its name."""
+    begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
+    before, _, rest = page.read_text("utf-8").partition(begin)
+    _, found, after = rest.partition(end)
+    if not found:
+        raise SystemExit(f"Expected {begin} and {end} in {page}, found neither or one.")
+    write_whole(page, f"{before}{begin}\n{content}\n{end}{after}".encode())
+
+
 def main() -> None:
     """Print a row for every model."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -98,9 +137,18 @@ def main() -> None:
     parser.add_argument("--temperature", type=float, default=1.0)
     parser.add_argument("--noi-offset", type=float, default=0.0)
     parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--as-they-are", action="store_true", help="Lemmas in no order.")
+    parser.add_argument("--seed", type=int, default=0, help="Of --as-they-are.")
+    parser.add_argument("--page", type=Path, help="Of --as-they-are: the page that gets the table.")
     parser.add_argument("--without", nargs="*", choices=OFF, default=[], help="Also without each of these alone.")
     parser.add_argument("--out", type=Path, help="Write constraints, references and texts as jsonl.")
     options = parser.parse_args()
+    if options.as_they_are:
+        table = as_they_are(options.models, options.sets, options.seed, options.batch_size, options.best_of)
+        print(table)
+        if options.page:
+            put_between(options.page, "commongen", table)
+        return
     sets = asked_sets(options.sets)
     people = sum(len(one.references[0].split()) for one in sets) / len(sets)
     print(f"{len(sets)} sets; people write {people:.2f} words")

@@ -27,8 +27,9 @@ from corpora import corpus_file
 from transformers import BertConfig
 
 from pointer.decoding.constraints import INSERTED, Locks, first_stage, open_gaps
-from pointer.decoding.demand import Demand
+from pointer.decoding.demand import demand_of
 from pointer.decoding.generator import Generation, Pointer
+from pointer.decoding.grammar import parse, quote
 from pointer.decoding.options import Options
 from pointer.decoding.parallel import ParallelPointer
 from pointer.decoding.search import at_once, fill
@@ -277,7 +278,7 @@ def margin(pointer: ParallelPointer, one: Generation, other: Generation) -> tupl
     """By how much the first stage that differs won in adjusted log-probability, and whether the other came second."""
     first = next(i for i, (a, b) in enumerate(itertools.zip_longest(one.stages, other.stages)) if a != b)
     engine = pointer.engine(Options())
-    growth = engine.start(Demand.of_phrases(one.constraints))
+    growth = engine.start(demand_of(parse(list(map(quote, one.constraints))), Options()))
     for [pool] in itertools.islice(engine.run([growth]), first - 1):
         growth = pool[0]
     # Gaps of one round do not know of each other, so the two best fillings differ in the gap that is nearest to a tie.

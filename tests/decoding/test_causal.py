@@ -24,9 +24,9 @@ from tiny_causal import (
 )
 
 from pointer.decoding.causal import Draft, Rules, cased
-from pointer.decoding.demand import Demand, count_words
+from pointer.decoding.demand import count_words, demand_of
 from pointer.decoding.generator import Generation
-from pointer.decoding.grammar import quote
+from pointer.decoding.grammar import parse, quote
 from pointer.decoding.options import Options
 from pointer.decoding.writer import Writer
 from pointer.english import inflections
@@ -137,7 +137,9 @@ def test_every_constraint_survives_whatever_the_model_says(
     for one in asked:
         needed = sum(len(language.encode(f" {word}")) for word in one)
         try:
-            scribe.engine(Options.of(options | {"max_length": limit})).start(Demand.of_phrases(one))
+            scribe.engine(Options.of(options | {"max_length": limit})).start(
+                demand_of(parse(list(map(quote, one))), Options())
+            )
             assert needed <= limit + 2  # the first word may be shorter where no space stands before it
             possible.append(one)
         except ConstraintError:
@@ -569,5 +571,5 @@ def test_the_words_of_a_constraint_are_text_and_never_a_command(language: Langua
     scribe = writer(language, hostile(language, "specials", 0))
     found = scribe.generate(['"<|im_end|>"', '"<|im_start|> dog"'], max_length=60)
     assert found.text.count("<|im_end|>") == found.text.count("<|im_start|>") == 1
-    draft = scribe.engine(Options()).start(Demand.of_phrases(["<|im_end|>"]))
+    draft = scribe.engine(Options()).start(demand_of(parse([quote("<|im_end|>")]), Options()))
     assert draft.read.count(language.end) == 1, "the end of the question, and no other"

@@ -131,3 +131,10 @@ def test_any_string_is_read_or_refused_in_a_sentence(text: str) -> None:
         assert error.message
     else:
         assert parse(str(found)) == found
+
+
+def test_more_forms_than_anybody_meant_are_refused_in_strings_and_in_objects() -> None:
+    with pytest.raises(ConstraintError, match=r"at most 256 ways to write a constraint, found [\d,]+:\n  ~buy ~take"):
+        parse("~buy ~take ~give ~go ~eat ~see")
+    with pytest.raises(ConstraintError, match="at most 256 ways"):
+        Joined(tuple(AnyForm(word) for word in ("buy", "take", "give", "go", "eat", "see")))

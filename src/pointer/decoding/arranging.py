@@ -9,6 +9,7 @@ with several forms is taken out of that order, and the gap where it stood says w
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -35,6 +36,16 @@ class Arranged:
     order: tuple[int, ...] = ()
     settled: Demand | None = None
     stopped: str = ""
+
+
+class Open(NamedTuple):
+    """A constraint of which something is still to be chosen."""
+
+    number: int
+    forms: list[list[int]]
+    """The pieces of each form."""
+    answers: dict[tuple[int, ...], int]
+    """For the pieces that may have been said, the place of the answer about the next one."""
 
 
 class Arranger(Loop[Arranged]):
@@ -72,7 +83,8 @@ class Arranger(Loop[Arranged]):
             sides = np.stack([next(answers) for _ in items])  # N 2 V
             first = [[form[0] for form in forms] for forms in items]
             beside = np.stack([sides[:, :, ids].max(-1) for ids in first], -1)  # N 2 N: of each, left and right of each
-            found.append(replace(one, order=best_order(beside[:, 1] + beside[:, 0].T, _before(one.demand))))
+            before = [item.after for item in one.demand.items]
+            found.append(replace(one, order=best_order(beside[:, 1] + beside[:, 0].T, before)))
         return found
 
     # -- forms
@@ -81,7 +93,7 @@ class Arranger(Loop[Arranged]):
         """Every list with its forms, without the optional constraints that do not fit."""
         asked: list[Tokens] = []
         gaps: list[list[int]] = []
-        wanted: list[list[tuple[int, list[list[int]], list[int]]]] = []
+        wanted: list[list[Open]] = []
         for one in lists:
             wanted.append([])
             plain = [self._pieces(one.demand.items[number].forms[:1])[0] for number in one.order]
@@ -90,42 +102,21 @@ class Arranger(Loop[Arranged]):
                 if len(item.forms) == 1 and not item.optional:
                     continue
                 forms = self._pieces(item.forms)
-                begun = sorted({tuple(form[:said]) for form in forms for said in range(len(form))})
-                wanted[-1].append((number, forms, [len(asked) + i for i in range(len(begun))]))
+                heads = sorted({tuple(form[:said]) for form in forms for said in range(len(form))})
+                wanted[-1].append(Open(number, forms, {head: len(asked) + i for i, head in enumerate(heads)}))
                 start = 1 + sum(map(len, plain[:place]))
-                for head in begun:  # the first piece, then each next one given those before it
-                    asked.append(self._row([*plain[:place], *([list(head)] if head else []), *plain[place + 1 :]]))
+                for head in heads:  # the first piece, then each next one given those before it
+                    asked.append(self._row([*plain[:place], list(head), *plain[place + 1 :]]))
                     gaps.append([start + len(head) - 1])
-        answers = self._log_probabilities(asked, gaps)
-        return [self._settled(one, mine, answers) for one, mine in zip(lists, wanted, strict=True)]
-
-    def _settled(
-        self, one: Arranged, wanted: list[tuple[int, list[list[int]], list[int]]], answers: list[Floats]
-    ) -> Arranged:
-        """A list with what its gaps say."""
-        chosen = {number: one.demand.items[number].forms[0] for number in one.order}
-        for number, forms, places in wanted:
-            heads = sorted({tuple(form[:said]) for form in forms for said in range(len(form))})
-            gap = {head: answers[place][0] for head, place in zip(heads, places, strict=True)}
-            scores = [sum(gap[tuple(form[:k])][form[k]] for k in range(len(form))) for form in forms]
-            best = int(np.argmax(scores))
-            item = one.demand.items[number]
-            chosen[number] = item.forms[best]
-            rank = int((gap[()] > gap[()][forms[best][0]]).sum())
-            if item.optional and rank >= FITS:
-                del chosen[number]
-        order = tuple(number for number in one.order if number in chosen)
-        settled = one.demand.settled(order, [chosen[number] for number in order])
-        return replace(one, order=order, settled=settled, stopped="converged")
+        answers = [answer[0] for answer in self._log_probabilities(asked, gaps)]
+        return [_settled(one, mine, answers) for one, mine in zip(lists, wanted, strict=True)]
 
     # -- the model
 
     def _pieces(self, forms: Sequence[str]) -> list[list[int]]:
         """The pieces of every form, as X^0 has them."""
-        return [
-            [i for i, owner in _inside(first_stage([form], self.vocabulary, self.end)) if owner != FRAME]
-            for form in forms
-        ]
+        stages = [first_stage([form], self.vocabulary, self.end) for form in forms]
+        return [stage.ids[stage.owner != FRAME].tolist() for stage in stages]
 
     def _row(self, parts: Sequence[Sequence[int]]) -> Tokens:
         ids = [self.vocabulary.id("[CLS]"), *(piece for part in parts for piece in part)]
@@ -148,12 +139,21 @@ class Arranger(Loop[Arranged]):
         return [found[i] for i in range(len(texts))]
 
 
-def _inside(tokens: Tokens) -> list[tuple[int, int]]:
-    return list(zip(tokens.ids.tolist(), tokens.owner.tolist(), strict=True))
-
-
-def _before(demand: Demand) -> list[frozenset[int]]:
-    return [item.after for item in demand.items]
+def _settled(one: Arranged, still_open: list[Open], answers: list[Floats]) -> Arranged:
+    """A list with what its gaps say: each form is as likely as its pieces, one after the other."""
+    chosen = {number: one.demand.items[number].forms[0] for number in one.order}
+    for number, forms, places in still_open:
+        gap = {head: answers[place] for head, place in places.items()}
+        scores = [sum(gap[tuple(form[:k])][form[k]] for k in range(len(form))) for form in forms]
+        best = int(np.argmax(scores))
+        item = one.demand.items[number]
+        chosen[number] = item.forms[best]
+        rank = int((gap[()] > gap[()][forms[best][0]]).sum())
+        if item.optional and rank >= FITS:
+            del chosen[number]
+    order = tuple(number for number in one.order if number in chosen)
+    settled = one.demand.settled(order, [chosen[number] for number in order])
+    return replace(one, order=order, settled=settled, stopped="converged")
 
 
 def best_order(prefer: Floats, before: Sequence[frozenset[int]]) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ may be left out. What is forbidden and how long a text should be is asked of the
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import product
@@ -24,6 +24,7 @@ from pointer.decoding.grammar import (
     Phrase,
     Template,
     Term,
+    leaves,
     parse,
 )
 from pointer.decoding.options import Options
@@ -121,11 +122,6 @@ class Demand:
         """Must the text be something that the model would hardly write by itself?"""
         return self.has_length or self.verbatim
 
-    @staticmethod
-    def of_phrases(phrases: Sequence[str]) -> "Demand":
-        """Phrases, each as it stands, in order."""
-        return Demand(tuple(Item(text, (text,), frozenset(range(i))) for i, text in enumerate(phrases)))
-
     def settled(self, order: Sequence[int], forms: Sequence[str]) -> "Demand":
         """With some of the items in one order, each in one form."""
         items = [
@@ -220,7 +216,7 @@ def content_words(text: str, spans: Sequence[tuple[int, int]]) -> frozenset[str]
 
 def demand_of(constraints: Constraints, options: Options) -> Demand:
     """What constraints and options ask for together; what contradicts itself is refused."""
-    flat = list(_flat(constraints.parts))
+    flat = list(leaves(constraints.parts))
     forbidden = _forbidden([part for part in flat if isinstance(part, Forbid)], options)
     lengths = {part.unit: part for part in flat if isinstance(part, Length)}
     if len(lengths) < sum(isinstance(part, Length) for part in flat):
@@ -239,14 +235,6 @@ def demand_of(constraints: Constraints, options: Options) -> Demand:
         found = Demand(items, lock_start=options.lock_start, lock_end=options.lock_end)
     found = replace(found, words=lengths.get(WORDS), sentences=lengths.get(SENTENCES))
     return _without(found, forbidden)
-
-
-def _flat(parts: Sequence[Part | Template]) -> Iterator[Part | Template]:
-    for part in parts:
-        if isinstance(part, (InOrder, AnyOrder)):
-            yield from _flat(part.parts)
-        else:
-            yield part
 
 
 def _items(parts: Sequence[Part | Template], in_any_order: bool) -> tuple[Item, ...]:

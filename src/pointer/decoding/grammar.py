@@ -11,10 +11,11 @@
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
+from math import prod
 from typing import TypeAlias
 
 from pointer.english import word_forms
@@ -28,6 +29,13 @@ BLANK = re.compile(r"_{3,}")
 _CHAIN = re.compile(r"\s+>\s|(?<=\s)>\s")
 _MARKED = re.compile(r"[\w\"{~]")
 WORDS, SENTENCES = "words", "sentences"
+
+
+def _few_enough(forms: int) -> None:
+    if forms > MOST_FORMS:
+        raise ConstraintError(
+            f"Expected at most {MOST_FORMS} ways to write a constraint, found {forms:,}.", "Leave fewer words open."
+        )
 
 
 @dataclass(frozen=True)
@@ -82,6 +90,7 @@ class AnyOf:
         object.__setattr__(self, "options", tuple(dict.fromkeys(flat)))
         if len(self.options) < 2:
             raise ConstraintError(f"Expected at least two alternatives, found {len(self.options)}.", "Give more.")
+        _few_enough(sum(len(option.forms()) for option in self.options))
 
     def __str__(self) -> str:
         return "|".join(map(_inside, self.options))
@@ -108,6 +117,7 @@ class Joined:
         object.__setattr__(self, "parts", tuple(merged))
         if len(merged) < 2:
             raise ConstraintError("A joined phrase: expected parts that differ in kind.", "Give the part itself.")
+        _few_enough(prod(len(part.forms()) for part in merged))
 
     def __str__(self) -> str:
         return " ".join(map(_inside, self.parts))
@@ -212,6 +222,8 @@ def _at_least_two(parts: "tuple[Part, ...]") -> None:
 
 
 Part: TypeAlias = Phrase | AnyForm | AnyOf | Joined | Maybe | Forbid | Length | InOrder | AnyOrder
+Leaf: TypeAlias = "Phrase | AnyForm | AnyOf | Joined | Maybe | Forbid | Length | Template"
+"""A part that is no group."""
 
 
 @dataclass(frozen=True)
@@ -245,7 +257,7 @@ class Constraints:
     def __post_init__(self) -> None:
         if len(self.parts) > 1 and any(isinstance(part, Template) for part in self.parts):
             raise ConstraintError("A template: expected nothing beside it, found more.", "Give it alone.")
-        if not any(isinstance(part, Template) or any(_items(part)) for part in self.parts):
+        if not self.asked:
             raise ConstraintError("Expected at least one constraint, found none.", "Give a word or a phrase.")
 
     def __str__(self) -> str:
@@ -254,7 +266,7 @@ class Constraints:
     @property
     def asked(self) -> tuple[str, ...]:
         """What has to be in the text, one string each."""
-        return tuple(str(item) for part in self.parts for item in _items(part))
+        return tuple(str(part) for part in leaves(self.parts) if not isinstance(part, (Forbid, Length)))
 
     @property
     def is_template(self) -> bool:
@@ -268,12 +280,13 @@ class Constraints:
         return tuple(found) if len(found) == len(self.parts) else None
 
 
-def _items(part: Part | Template) -> Iterator[Term | Maybe | Template]:
-    if isinstance(part, (InOrder, AnyOrder)):
-        for inner in part.parts:
-            yield from _items(inner)
-    elif not isinstance(part, (Forbid, Length)):
-        yield part
+def leaves(parts: "Sequence[Part | Template]") -> "Iterator[Leaf]":
+    """What is in some parts, those in groups included, in the order in which it is read."""
+    for part in parts:
+        if isinstance(part, (InOrder, AnyOrder)):
+            yield from leaves(part.parts)
+        else:
+            yield part
 
 
 Given: TypeAlias = "str | Constraints | Template | Sequence[str | Part]"
@@ -448,20 +461,18 @@ class _Reader:
 
     def term(self) -> Term:
         """Alternatives, or one."""
-        options = [self.phrase()]
+        start, options = self.at, [self.phrase()]
         while self.sees("|"):
             self.at += 1
             options.append(self.phrase())
         distinct = tuple(dict.fromkeys(options))
-        found = AnyOf(distinct) if len(distinct) > 1 else distinct[0]
-        if _count_forms(found) > MOST_FORMS:
-            raise self.error(f"Expected at most {MOST_FORMS} ways to write a constraint")
-        return found
+        return distinct[0] if len(distinct) == 1 else self.placed(start, lambda: AnyOf(distinct))
 
     def phrase(self) -> Term:
         """Words, one after the other."""
         parts: list[Term] = []
         self.spaces()
+        start = self.at
         while not self.ends():
             parts.append(self.atom())
             self.spaces()
@@ -472,7 +483,7 @@ class _Reader:
             raise _empty("", self.number, self._separator)
         if all(isinstance(part, Phrase) for part in parts):
             return Phrase(" ".join(part.text for part in parts if isinstance(part, Phrase)))
-        return parts[0] if len(parts) == 1 else Joined(tuple(parts))
+        return parts[0] if len(parts) == 1 else self.placed(start, lambda: Joined(tuple(parts)))
 
     def atom(self) -> Term:
         """A quoted text, alternatives in braces, a word in any form, or a plain word."""
@@ -487,14 +498,12 @@ class _Reader:
             self.at += self.sees("\\") and self.at + 1 < len(self.text)
             word += self.text[self.at]
             self.at += 1
-        if not is_form:
-            return self.placed(start, Phrase, word)
-        return self.placed(start, AnyForm, word)
+        return self.placed(start, lambda: AnyForm(word) if is_form else Phrase(word))
 
-    def placed(self, start: int, kind: "type[Phrase] | type[AnyForm]", text: str) -> Term:
-        """What a text makes; if it makes none, the error says where."""
+    def placed(self, start: int, made: Callable[[], Term]) -> Term:
+        """A term; if it cannot be, the error says where."""
         try:
-            return kind(text)
+            return made()
         except ConstraintError as error:
             self.at = start
             raise self.error(error.message.rstrip("."), found=False) from None
@@ -552,15 +561,3 @@ class _Reader:
         line = self.text[start : start + 100].replace("\n", " ").replace("\t", " ")
         message = f"{expected}{f', found {here}' if found else ''}:\n  {line}\n  {' ' * (self.at - start)}^\n"
         return ConstraintError(message, 'Quote what is meant as text: "a|b".')
-
-
-def _count_forms(term: Term) -> int:
-    """How many ways there are to write a term, without making them."""
-    if isinstance(term, AnyOf):
-        return sum(map(_count_forms, term.options))
-    if isinstance(term, Joined):
-        total = 1
-        for part in term.parts:
-            total *= _count_forms(part)
-        return total
-    return len(term.forms())
