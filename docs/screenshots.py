@@ -21,6 +21,7 @@ WORDS = {
     "reviews": ("delicious;love;mole;rice;back", "friendly staff;coffee;cozy"),
     "wiki": ("party;election;president;government", "castle;king;century;destroyed"),
 }
+LANGUAGE = "[~catch; dog > frisbee; ?happy]; !the; =8-12"
 
 
 @contextmanager
@@ -86,13 +87,23 @@ def main() -> None:
         page.screenshot(path=HERE / "page-stages.png", full_page=True, clip=around(page, "#result"))
 
         page = visit(browser, url, second, f"&model={model}", **PHONE)
-        stage(page, 2)
-        page.screenshot(path=HERE / "page-phone.png", full_page=True)
+        page.screenshot(path=HERE / "page-phone.png")
 
         page = visit(
             browser, url, second, f"&model={model}&decoding=sample&n=3&temperature=0.6", **DESKTOP, color_scheme="dark"
         )
         page.screenshot(path=HERE / "page-dark.png", full_page=True)
+
+        page = browser.new_context(reduced_motion="reduce", **DESKTOP).new_page()
+        page.set_default_timeout(60_000)
+        page.goto(url)
+        page.locator("#model:enabled").wait_for()
+        page.locator("#entry").fill(LANGUAGE)
+        page.locator("#entry").press("Enter")
+        page.locator("#write").click()
+        page.locator("[data-part=chosen]").wait_for()
+        page.locator(".chip .face").first.click()
+        page.screenshot(path=HERE / "page-menu.png")
         browser.close()
 
 

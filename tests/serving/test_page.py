@@ -1,11 +1,15 @@
 """The page of `pointer serve` in a real browser, against the real command."""
 
 import json
+import os
 import re
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
 
 import pytest
 from scripted import small_vocabulary
@@ -24,8 +28,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import ConsoleMessage, Locator, Page, Request, Route
 
 pytest_plugins = ("shared",)
-PACE = 1250
-"""Milliseconds a stage stays before the next one comes, as in viewer.js."""
+PACE, HURRY = 1250, 500
+"""Milliseconds a stage stays before the next one comes, and within which a finished text is there, as in viewer.js."""
 
 
 @dataclass
@@ -67,7 +71,7 @@ class Site:
 
     def open(self, link: str = "") -> None:
         self.page.goto(self.url + link)
-        expect(self.page.get_by_role("combobox", name="Model")).to_be_enabled()
+        expect(self.page.get_by_role("combobox", name="Kind of text")).to_be_enabled()
 
     def type(self, *words: str) -> None:
         for word in words:
@@ -350,7 +354,8 @@ def test_entries_survive_chips_and_mean_what_the_parser_says(site: Site) -> None
 def test_a_text_grows_stage_by_stage_and_can_be_scrubbed_and_replayed(site: Site, server: Command) -> None:
     words = ["river", "new york", "church"]
     best = server.client.post("/v1/generate", json={"constraints": words}).json()["results"][0][0]
-    last = len(best["stages"]) - 1
+    last = len(best["stages"]) - 1 - (best["stopped"] == "converged")  # a last one that adds nothing is not shown
+    assert last > 1
     site.page.emulate_media(reduced_motion="no-preference")
     site.page.clock.install()
     site.open()
@@ -358,6 +363,9 @@ def test_a_text_grows_stage_by_stage_and_can_be_scrubbed_and_replayed(site: Site
     site.button("Write").click()
     expect(site.line).to_have_text(re.compile("^river new york church$", re.IGNORECASE))
     site.says(re.compile(rf"after {last} stages"))
+    site.page.clock.run_for(HURRY)
+    expect(site.slider).to_have_value(str(last))  # whoever has waited for the server does not wait again
+    site.button("Play again").click()
     for stage in range(1, last + 1):
         site.page.clock.run_for(PACE)
         expect(site.slider).to_have_value(str(stage))
@@ -370,12 +378,14 @@ def test_a_text_grows_stage_by_stage_and_can_be_scrubbed_and_replayed(site: Site
     assert len(site.page.locator(".ticks li").all()) == last + 1
 
     site.slider.press("Home")
-    expect(site.page.locator("[data-part=caption]")).to_have_text("X0 · 4 words · your words")
-    assert site.slider.get_attribute("aria-valuetext") == "Stage 0: 4 words, your words"
+    expect(site.page.locator("[data-part=caption]")).to_have_text("Your words · 4 words")
+    assert site.slider.get_attribute("aria-valuetext") == "Your words, 4 words"
     expect(site.line.locator(".ghost")).to_have_count(0)
     expect(site.line.locator(".word")).to_have_count(4)
     site.slider.press("ArrowRight")
     expect(site.slider).to_have_value("1")
+    expect(site.page.locator("[data-part=caption]")).to_contain_text(f"Stage 1 of {last}")
+    assert site.line.evaluate("(line) => line.getAnimations({ subtree: true }).length") == 0  # a hand does not wait
     site.slider.press("End")
     site.button("Play again").click()
     expect(site.slider).to_have_value("0")
@@ -385,15 +395,15 @@ def test_a_text_grows_stage_by_stage_and_can_be_scrubbed_and_replayed(site: Site
     site.page.clock.run_for(5 * PACE)
     expect(site.slider).to_have_value("1")
     site.page.get_by_text("All stages").click()
-    site.button(f"Go to stage {last}").click()
+    site.button(f"Go to stage {last} of {last}").click()
     expect(site.slider).to_have_value(str(last))
     assert len(site.bodies) == 1
 
 
 def test_an_example_runs_and_start_over_brings_the_examples_back(site: Site) -> None:
-    site.page.get_by_role("button", name="river · built · church · century").click()
+    site.page.get_by_role("button", name="dog · frisbee · park").click()
     site.finished()
-    assert site.bodies[-1] == {"constraints": ["river", "built", "church", "century"], "model": "tiny", "options": {}}
+    assert site.bodies[-1] == {"constraints": ["dog", "frisbee", "park"], "model": "tiny", "options": {}}
     expect(site.page.locator("#empty")).to_be_hidden()
     site.button("Start over").click()
     expect(site.page.locator("#empty")).to_be_visible()
@@ -401,11 +411,77 @@ def test_an_example_runs_and_start_over_brings_the_examples_back(site: Site) -> 
     assert site.values() == [] and "#" not in site.page.url
 
 
+def test_a_last_stage_that_adds_nothing_is_not_shown(site: Site) -> None:
+    first, grown = [{"token": "rice", "new": False}], [{"token": "rice", "new": False}, {"token": "!", "new": True}]
+    again = [token | {"new": False} for token in grown]
+    stages = [first, grown, again]
+    best = {"text": "Rice!", "spans": [[0, 4]], "stages": stages, "tokens": ["rice", "!"], "score": -1.0}
+    best |= {
+        "stopped": "converged",
+        "constraints": ["rice"],
+        "missing": [],
+        "asked": ["rice"],
+        "order": [0],
+        "remark": "",
+    }
+    events = [("stage", {"stage": k, "tokens": stages[k], "text": "Rice!", "constraints": ["rice"]}) for k in range(3)]
+    body = "".join(
+        f"event: {name}\ndata: {json.dumps(data)}\n\n" for name, data in [*events, ("done", {"results": [[best]]})]
+    )
+    site.page.route(STREAM, lambda route: route.fulfill(body=body, headers={"Content-Type": "text/event-stream"}))
+    site.type("rice")
+    site.write()
+    expect(site.page.locator("[data-part=caption]")).to_have_text("Stage 1 of 1 · 1 word · finished")
+    expect(site.page.locator(".ticks li")).to_have_count(2)
+
+
+def test_a_text_can_be_taken_away_as_text_json_or_picture(site: Site) -> None:
+    site.type("new york", "<b>&")
+    site.write()
+    text = site.line.inner_text()
+
+    def taken(name: str) -> str:
+        with site.page.expect_download() as download:
+            site.button(name).click()
+        return download.value.path().read_text("utf-8")
+
+    assert taken("text") == text + "\n"
+    found = json.loads(taken("JSON"))
+    assert found["text"] == text and found["stages"] and "words" not in found
+    drawn = ElementTree.fromstring(taken("picture of the stages"))
+    words = [one.text or "" for one in drawn.iter("{http://www.w3.org/2000/svg}text")]
+    assert words[0] == "Your words" and {"<b>&", "Stage 1"} <= set(words)
+    assert [word for word in words[words.index("Stage 1") + 1 :] if word][-1] in text
+
+
+def test_the_styles_of_a_model_are_kinds_of_text(site: Site) -> None:
+    def answer(route: "Route") -> None:
+        found = route.fetch().json()
+        found["models"] = [
+            found["models"][0] | {"name": "tiny", "styles": ["everyday", "wiki"]},
+            found["models"][0] | {"name": "wiki"},
+        ]
+        route.fulfill(json=found)
+
+    site.page.route("**/v1/models", answer)
+    site.open()
+    kind = site.page.get_by_role("combobox", name="Kind of text")
+    assert kind.locator("option").all_inner_texts() == [
+        "Short everyday sentences", "Encyclopedia sentences", "Encyclopedia sentences (small model)",
+    ]  # fmt: skip
+    kind.select_option("Encyclopedia sentences")
+    site.page.route(STREAM, refuse(422, "style: expected none."))
+    site.type("river")
+    site.button("Write").click()
+    until(lambda: len(site.bodies) == 1)
+    assert site.bodies[-1] == {"constraints": ["river"], "model": "tiny", "options": {"style": "wiki"}}
+
+
 def test_another_model_writes_another_text(site: Site) -> None:
     site.type("river", "church")
     site.write()
     before = site.line.inner_text()
-    site.page.get_by_role("combobox", name="Model").select_option("converted")
+    site.page.get_by_role("combobox", name="Kind of text").select_option("converted")
     site.write()
     assert site.bodies[-1]["model"] == "converted"
     expect(site.line).not_to_have_text(before)
@@ -415,8 +491,10 @@ def test_another_model_writes_another_text(site: Site) -> None:
 def test_sampling_gives_several_texts_to_choose_and_copy_from(site: Site) -> None:
     site.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     site.type("river", "church")
-    site.page.get_by_role("radio", name="Sample").check(force=True)  # its label covers it
-    expect(site.page.get_by_role("group", name="Decoding")).to_have_accessible_description(re.compile("^Sample draws"))
+    site.page.get_by_role("radio", name="Varied").check(force=True)  # its label covers it
+    expect(site.page.get_by_role("group", name="How to write")).to_have_accessible_description(
+        re.compile("^Varied leaves")
+    )
     site.page.get_by_role("spinbutton", name="Texts").fill("2")
     site.write()
     assert site.bodies[-1]["options"] == {"decoding": "sample", "n": 2, "temperature": 0.7}
@@ -430,7 +508,7 @@ def test_sampling_gives_several_texts_to_choose_and_copy_from(site: Site) -> Non
     expect(site.button("Copied")).to_be_visible()
     assert site.page.evaluate("navigator.clipboard.readText()") == chosen
 
-    site.page.get_by_role("slider", name="Temperature").fill("1")
+    site.page.get_by_role("slider", name="Boldness").fill("1")
     site.button("Another").click()
     until(lambda: len(site.bodies) == 2)
     assert site.bodies[-1]["options"] == {"decoding": "sample", "n": 2, "temperature": 1, "seed": 1}
@@ -438,7 +516,7 @@ def test_sampling_gives_several_texts_to_choose_and_copy_from(site: Site) -> Non
 
 def test_advanced_options_reach_the_server_and_beams_are_as_wide_as_they_must(site: Site) -> None:
     site.type("river", "church")
-    site.page.get_by_role("radio", name="Beam").check(force=True)
+    site.page.get_by_role("radio", name="Thorough").check(force=True)
     site.page.get_by_role("spinbutton", name="Texts").fill("5")
     site.page.get_by_text("More options").click()
     site.page.get_by_role("spinbutton", name="Most stages").fill("2")
@@ -460,11 +538,11 @@ def test_a_link_restores_everything_and_runs_once(site: Site, new_site: Callable
     site.chips.nth(1).click()
     site.editor.fill("a; b & c=d #1")
     site.editor.press("Enter")
-    site.page.get_by_role("combobox", name="Model").select_option("converted")
-    site.page.get_by_role("radio", name="Sample").check(force=True)
+    site.page.get_by_role("combobox", name="Kind of text").select_option("converted")
+    site.page.get_by_role("radio", name="Varied").check(force=True)
     site.page.get_by_role("spinbutton", name="Texts").fill("2")
-    site.page.get_by_role("spinbutton", name="Seed").fill("7")
     site.page.get_by_text("More options").click()
+    site.page.get_by_role("spinbutton", name="Seed").fill("7")
     site.page.get_by_role("checkbox", name="End with my last word").check()
     site.write()
     asked, text, values = site.bodies[-1], site.line.inner_text(), site.values()
@@ -570,7 +648,7 @@ def test_a_starting_server_is_waited_for(new_site: Callable[[str], Site], server
     site.page.route("**/v1/models", opening, times=1)
     site.page.goto(site.url)
     expect(site.page.locator("#notice")).to_have_text("The server is starting. This page goes on by itself.")
-    expect(site.page.get_by_role("combobox", name="Model")).to_be_enabled()
+    expect(site.page.get_by_role("combobox", name="Kind of text")).to_be_enabled()
     expect(site.page.locator("#notice")).to_be_hidden()
 
 
@@ -591,12 +669,12 @@ def test_a_key_is_asked_for_and_kept_for_the_tab(new_site: Callable[[str], Site]
     expect(site.alert).to_contain_text("The server does not know this key.")
     key.fill("sesame")
     key.press("Enter")
-    expect(site.page.get_by_role("combobox", name="Model")).to_be_enabled()
+    expect(site.page.get_by_role("combobox", name="Kind of text")).to_be_enabled()
     expect(site.alert).to_be_hidden()
     site.type("river", "church")
     site.write()
     site.page.reload()
-    expect(site.page.get_by_role("combobox", name="Model")).to_be_enabled()
+    expect(site.page.get_by_role("combobox", name="Kind of text")).to_be_enabled()
 
 
 def test_a_lost_connection_keeps_the_words_and_can_be_tried_again(site: Site) -> None:
@@ -648,20 +726,43 @@ def test_a_request_can_be_stopped_and_never_runs_twice_at_once(new_site: Callabl
 # Looks
 
 
+def test_on_a_phone_the_text_is_in_view_and_the_box_has_no_empty_row(site: Site) -> None:
+    site.page.set_viewport_size({"width": 390, "height": 844})
+    site.page.goto("about:blank")
+    site.page.goto(f"{site.url}#c=river&c=church&c=century&length=8-10")
+    site.finished()
+    expect(site.line).to_be_in_viewport(ratio=1)
+    assert site.page.evaluate("scrollY") == 0
+    rows = "(box) => [...new Set([...box.querySelectorAll('.chip')].map((chip) => chip.offsetTop))].length"
+    box = site.page.locator("#box")
+    assert box.evaluate("(box) => box.clientHeight") < 44 * box.evaluate(rows) + 40
+    site.page.get_by_text("Your words", exact=True).first.click()
+    expect(site.entry).to_be_focused()
+    site.entry.press_sequentially("music")
+    site.entry.press("Enter")
+    expect(site.chips).to_have_count(4)
+
+
 def test_a_phone_scrolls_in_one_direction_and_has_room_for_fingers(site: Site) -> None:
     site.page.set_viewport_size({"width": 390, "height": 844})
-    site.open(
-        "#c=New+York&c=prime+minister&c=an+unusuallylongwordthatdoesnotfitanywhere&decoding=sample&n=2&max_stages=11"
+    site.page.goto("about:blank")
+    site.page.goto(
+        site.url
+        + "#c=New+York&c=prime+minister&c=an+unusuallylongwordthatdoesnotfitanywhere&decoding=sample&n=2&max_stages=11"
     )
     site.finished()
     site.page.get_by_text("All stages").click()
+    site.chips.first.click()
     assert site.page.evaluate("document.documentElement.scrollWidth") <= 390
+    expect(site.page.get_by_role("dialog")).to_be_in_viewport(ratio=1)
     small = site.page.evaluate(
         """() => [...document.querySelectorAll("button, summary, select, input:not([type=checkbox]), .checks label")]
-            .filter((one) => one.checkVisibility() && one.getBoundingClientRect().height < 44)
+            .filter((one) => one.checkVisibility({ opacityProperty: true }) && !one.matches("[type=radio]"))
+            .filter((one) => one.getBoundingClientRect().height < 44)
             .map((one) => one.outerHTML)"""
     )
     assert small == []
+    site.page.keyboard.press("Escape")
     site.page.set_viewport_size({"width": 320, "height": 600})
     assert site.page.evaluate("document.documentElement.scrollWidth") <= 320
     site.page.get_by_role("link", name="the API").click()
@@ -720,8 +821,41 @@ def test_all_text_has_contrast(site: Site) -> None:
     site.open("#c=New+York&c=prime+minister&decoding=sample&n=2&max_stages=11")
     site.finished()
     site.page.get_by_text("All stages").click()
-    site.button("Go to stage 1").click()
+    site.page.get_by_role("button", name="Go to stage 1").click()
     assert site.line.locator(".new").count() > 0
+    check()
+
+
+@pytest.fixture(scope="module")
+def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """axe-core, from npm; without it the test is skipped, but not in CI."""
+    folder = tmp_path_factory.mktemp("axe")
+    npm = shutil.which("npm")
+    command = [npm or "npm", "install", "--silent", "--no-save", "--prefix", str(folder), f"axe-core@{AXE}"]
+    if npm is None or subprocess.run(command, capture_output=True, timeout=300).returncode:
+        reason = f"npm with axe-core {AXE} is needed"
+        pytest.fail(reason) if os.environ.get("CI") == "true" else pytest.skip(reason)
+    return (folder / "node_modules" / "axe-core" / "axe.min.js").read_text("utf-8")
+
+
+AXE = "4.10.3"
+
+
+def test_axe_finds_nothing_serious(site: Site, axe: str) -> None:
+    def check() -> None:
+        site.page.evaluate(axe)
+        found = site.page.evaluate("axe.run()")["violations"]
+        serious = [one for one in found if one["impact"] in ("serious", "critical")]
+        assert not serious, [(one["id"], [node["html"] for node in one["nodes"]]) for one in serious]
+
+    check()
+    site.type("~love", "?rice", "!very", "back")
+    site.page.get_by_text("More options").click()
+    site.write()
+    site.page.get_by_text("All stages").click()
+    check()
+    site.page.emulate_media(color_scheme="dark")
+    site.chips.first.click()
     check()
 
 

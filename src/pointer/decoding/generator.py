@@ -133,6 +133,8 @@ class Pointer(ABC):
     files: dict[str, bytes]
     """What travels with the model: tables and the card."""
 
+    styles: tuple[str, ...] = ()
+    """What a text can be like, for models that know several styles."""
     chooses_on_the_way = False
     """Are order and forms chosen while the text grows, or before?"""
 

@@ -117,6 +117,8 @@ class Model(_Answer):
     """Entries of its vocabulary."""
     max_length: int
     """Tokens of the longest text it can write."""
+    styles: list[str]
+    """What its texts can be like, the first if no style is asked for; empty if it knows one way to write."""
     description: str
     """From its model card."""
 

@@ -170,6 +170,7 @@ def _described(name: str, pointer: Pointer) -> dict[str, Any]:
         "parameters": pointer.parameters,
         "vocabulary": pointer.tokens,
         "max_length": pointer.longest,
+        "styles": list(pointer.styles),
         "description": _description(card),
     }
 

@@ -54,8 +54,8 @@ export class Line {
     this.#box.replaceChildren();
   }
 
-  show(words) {
-    const moves = !isCalm() && this.#elements.size > 0;
+  show(words, atOnce = false) {
+    const moves = !isCalm() && !atOnce && this.#elements.size > 0;
     const before = this.#elements;
     const from = moves ? places(before.values()) : new Map();
     const wasNew = new Set([...before.values()].filter((element) => element.classList.contains("new")));
@@ -65,7 +65,8 @@ export class Line {
       return [word.id, element];
     }));
     this.#box.replaceChildren(...laidOut(words, (word) => this.#elements.get(word.id)));
-    if (!isCalm()) this.#animate(from, wasNew, before);
+    for (const element of atOnce ? this.#elements.values() : []) element.getAnimations().forEach((one) => one.cancel());
+    if (!isCalm() && !atOnce) this.#animate(from, wasNew, before);
   }
 
   #animate(from, wasNew, before) {

@@ -2,20 +2,31 @@
 
 import { Failure, generate, hasKey, keepKey, models } from "./api.js";
 import { Chips } from "./chips.js";
+import { download } from "./download.js";
+import { unfolded } from "./language.js";
 import { forGood, thisTab } from "./memory.js";
 import {
   changedIn, fromHash, putLength, readOptions, resetOptions, showRelevant, toHash, wordsAbout, writeOptions,
 } from "./settings.js";
 import { Viewer } from "./viewer.js";
 
+// What models and their styles write.
+const WRITES = {
+  everyday: "Short everyday sentences",
+  captions: "Picture captions",
+  reviews: "Restaurant reviews",
+  news: "News",
+  wiki: "Encyclopedia sentences",
+};
 const EXAMPLES = [
-  { model: "reviews", words: ["delicious", "love", "mole", "rice", "back"] },
-  { model: "reviews", words: ["friendly staff", "coffee", "cozy"] },
-  { model: "news", words: ["New York", "prime minister", "tax cuts"] },
-  { model: "news", words: ["storm", "coast", "thousands", "power"] },
-  { model: "wiki", words: ["river", "built", "church", "century"] },
-  { model: "wiki", words: ["party", "election", "president", "government"] },
-  { model: "wiki", words: ["species", "found", "forests", "Africa"] },
+  { kind: "everyday", entries: ["dog", "frisbee", "park"] },
+  { kind: "everyday", entries: ["[~bake; grandmother; cake; ?warm]"] },
+  { kind: "everyday", entries: ["train", "late", "!very"] },
+  { kind: "reviews", entries: ["delicious", "love", "mole", "rice", "back"] },
+  { kind: "reviews", entries: ["friendly staff", "coffee", "cozy"] },
+  { kind: "news", entries: ["New York", "prime minister", "tax cuts"] },
+  { kind: "wiki", entries: ["river", "built", "church", "century"] },
+  { kind: "wiki", entries: ["species", "found", "forests", "Africa"] },
 ];
 const FEWEST_EXAMPLES = 5;
 const SECONDS_BETWEEN_LOOKS = 3; // while the server starts
@@ -42,7 +53,9 @@ const wanted = shared ?? fromHash(thisTab.get("draft"));
 
 // Without a model, as long as none is known, the server takes its own.
 function state() {
-  return { constraints: chips.entries, model: $("model").value || wanted?.model, options: readOptions(form) };
+  const [model, style] = $("model").value ? $("model").value.split("|") : [wanted?.model, wanted?.options.style];
+  const options = { ...readOptions(form), ...(style && { style }) };
+  return { constraints: chips.entries, model, options };
 }
 
 function restore({ constraints, options }) {
@@ -50,12 +63,16 @@ function restore({ constraints, options }) {
   chips.entries = constraints;
   optionsChanged();
   $("more").open ||= changedIn($("more")) > 0;
+  $("how").open ||= $("more").open;
 }
 
-const hasModel = (name) => [...$("model").options].some((option) => option.value === name);
+// The kinds of texts that can be chosen: `model` or `model|style`.
+const kinds = () => [...$("model").options].map((option) => option.value);
+const hasModel = (name) => kinds().some((kind) => kind.split("|")[0] === name);
 
-function chooseModel(name) {
-  $("model").value = name;
+function chooseModel(name, style) {
+  const found = kinds().filter((kind) => kind.split("|")[0] === name);
+  $("model").value = found.find((kind) => kind === `${name}|${style}`) ?? found[0];
   describeModel();
 }
 
@@ -121,6 +138,7 @@ async function write() {
   hideProblem();
   $("notice").hidden = true;
   showBusy(true);
+  $("box").classList.add("settled"); // until somebody types again, the entry needs no row of its own
   try {
     await receive(asked, signal);
     history.replaceState(null, "", toHash(asked));
@@ -200,7 +218,7 @@ function pointedAt({ message, hint }) {
   const control = name && form.querySelector(`[data-option="${CSS.escape(name)}"]`);
   if (!control) return { message, hint };
   control.setAttribute("aria-invalid", "true");
-  if ($("more").contains(control)) $("more").open = true;
+  for (const part of [$("how"), $("more")]) part.open ||= part.contains(control);
   const label = `\u201c${control.labels[0].firstChild.data?.trim() || control.labels[0].textContent.trim()}\u201d`;
   const named = (sentence) => sentence.replace(new RegExp(`\\b(options\\.)?${name}\\b`), label);
   return { message: named(message), hint: named(hint) };
@@ -247,12 +265,19 @@ let descriptions = new Map();
 function showModels(first, found) {
   descriptions = new Map(found.map(({ name, parameters, description = "" }) => {
     const [brief] = /^[^;(]*?(?=;|\s\(|\.\s|\.?$)/.exec(description.trim()) ?? [""]; // model cards go on for a while
-    return [name, [brief, `${(parameters / 1e6).toFixed(1)} million parameters`].filter(Boolean).join(". ") + "."];
+    const size = `${(parameters / 1e6).toFixed(1)} million parameters`;
+    return [name, `The model ${name}: ${size}${brief && `; learnt from ${brief}`}.`];
   }));
-  $("model").replaceChildren(...found.map(({ name }) => new Option(name, name, name === first, name === first)));
+  const choices = found.flatMap(({ name, styles = [] }) =>
+    styles.length > 1 ? styles.map((style) => [`${name}|${style}`, WRITES[style] ?? style]) : [[name, WRITES[name] ?? name]]);
+  const labels = choices.map(([, label]) => label);
+  $("model").replaceChildren(...choices.map(([value, label], i) => {
+    const isSecond = labels.indexOf(label) < i; // a small model writes what a style of a larger one writes, too
+    return new Option(isSecond ? `${label} (small model)` : label, value);
+  }));
   $("model").disabled = false;
-  describeModel();
-  showExamples(found.map(({ name }) => name));
+  chooseModel(first);
+  showExamples();
 }
 
 // What one request may ask for, where this server allows less than POINTER does.
@@ -264,22 +289,21 @@ function showLimits(limits = {}) {
 }
 
 function describeModel() {
-  $("model-help").textContent = descriptions.get($("model").value) ?? "";
+  $("model-help").textContent = descriptions.get($("model").value.split("|")[0]) ?? "";
 }
 
-function showExamples(names) {
-  const suited = EXAMPLES.filter(({ model }) => names.includes(model));
+const kindFor = (wanted) => kinds().find((kind) => kind.split("|").at(-1) === wanted);
+
+function showExamples() {
+  const suited = EXAMPLES.filter(({ kind }) => kindFor(kind));
   const others = EXAMPLES.filter((example) => !suited.includes(example));
-  const shown = [...suited, ...others.slice(0, Math.max(0, FEWEST_EXAMPLES - suited.length))];
-  $("examples").replaceChildren(...shown.map(({ model, words }) => {
+  const chosen = [...suited, ...others.slice(0, Math.max(0, FEWEST_EXAMPLES - suited.length))];
+  $("examples").replaceChildren(...chosen.map(({ kind, entries }) => {
     const button = Object.assign(document.createElement("button"), { type: "button", className: "example" });
-    words.forEach((word, i) => {
-      if (i) button.append(Object.assign(document.createElement("i"), { textContent: " \u00b7 " }));
-      button.append(word);
-    });
+    button.textContent = unfolded(entries).map(({ entry }) => entry).join(" \u00b7 ");
     button.addEventListener("click", () => {
-      chips.entries = words;
-      if (names.includes(model)) chooseModel(model);
+      chips.entries = entries;
+      if (kindFor(kind)) chooseModel(...kindFor(kind).split("|"));
       write();
     });
     const item = document.createElement("li");
@@ -346,11 +370,11 @@ function toggleTheme() {
 // A link runs once, by itself: its reader came for the text. A draft only comes back.
 async function begin() {
   if (!(await loadModels())) return;
-  if (hasModel(wanted?.model)) chooseModel(wanted.model);
+  if (hasModel(wanted?.model)) chooseModel(wanted.model, wanted.options.style);
   if (!shared) return;
   write();
   if (shared.model && !hasModel(shared.model)) {
-    const used = $("model").value;
+    const used = $("model").value.split("|")[0];
     notify(`The link names the model "${shared.model}", which this server does not have. Written by ${used}.`);
   }
 }
@@ -379,12 +403,18 @@ $("key-form").addEventListener("submit", (event) => {
   $("key").value = "";
   retry?.();
 });
-$("copy").addEventListener("click", (event) => copy(event.currentTarget, viewer.text, "Copied"));
+$("copy").addEventListener("click", (event) => copy(event.currentTarget, viewer.chosen.text, "Copied"));
+$("result").addEventListener("click", (event) => {
+  const wish = event.target.closest("[data-download]")?.dataset.download;
+  if (wish) download(wish, viewer.chosen);
+});
+$("entry").addEventListener("focus", () => $("box").classList.remove("settled"));
 $("share").addEventListener("click", (event) => copy(event.currentTarget, link(), "Link copied"));
 $("theme").addEventListener("click", toggleTheme);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", showTheme);
 addEventListener("hashchange", () => { if (fromHash(location.hash)) location.reload(); });
 
+$("how").open = matchMedia("(min-width: 40rem)").matches; // on a phone the text comes first
 showTheme();
 restore(wanted ?? { constraints: [], options: {} });
 begin();

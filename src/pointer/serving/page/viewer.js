@@ -6,6 +6,7 @@ import { isCalm } from "./motion.js";
 import { count, readable } from "./words.js";
 
 const PACE = 1250; // milliseconds a stage stays before the next one comes
+const HURRY = 500; // milliseconds within which a text that is finished stands there as a whole
 const MOST_LABELS = 9;
 
 const plural = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
@@ -25,7 +26,14 @@ function make(tag, className, ...content) {
   return element;
 }
 
-const stageName = (stage) => make("span", "stage-name", "X", make("sup", "", `${stage}`));
+const inWords = (words) => words.map((word) => word.text).join(" ");
+
+// The words of every stage. The paper ends with a stage that adds nothing; nobody needs to see it.
+function stagesOf(generation) {
+  const words = readable(generation);
+  while (words.length > 1 && inWords(words.at(-1)) === inWords(words.at(-2))) words.pop();
+  return words;
+}
 
 // What was left to the model, and what it chose: forms, order, and what it did without.
 function chosen({ asked = [], order = [], constraints = [] }) {
@@ -51,6 +59,7 @@ export class Viewer {
   #isRunning = false;
   #isFresh = false; // is it running, without a stage so far?
   #isPlaying = false;
+  #pace = PACE;
   #timer = null;
 
   constructor(root, say) {
@@ -76,9 +85,9 @@ export class Viewer {
     }
   }
 
-  // The text that is chosen, as it stands in the end.
-  get text() {
-    return this.#texts[this.#chosen]?.text ?? "";
+  // The text that is chosen: as the server sent it, and the words of its stages.
+  get chosen() {
+    return this.#texts[this.#chosen];
   }
 
   clear() {
@@ -111,8 +120,8 @@ export class Viewer {
     if (this.#isFresh) this.#open();
     this.#isFresh = false;
     this.#draw();
-    if (isCalm()) this.#show(stage);
-    else if (stage > 0) this.#play();
+    if (isCalm()) this.#show(this.#last());
+    else if (stage > 0) this.#play(PACE);
   }
 
   // All texts, best first. If the best is the one that has been growing, it goes on from where it is.
@@ -130,7 +139,7 @@ export class Viewer {
       this.#show(this.#stage);
     } else this.#open();
     if (isCalm()) this.#show(this.#last());
-    else this.#play();
+    else this.#play(Math.min(PACE, HURRY / Math.max(1, this.#last() - this.#stage)));
     const several = generations.length > 1 ? `${generations.length} texts, the best one: ` : "";
     const size = plural(count(best.words.at(-1)).all, "word");
     this.#say([`${several}${size} after ${plural(this.#last(), "stage")}.`, best.text, chosen(best)].join(" "));
@@ -147,7 +156,7 @@ export class Viewer {
   }
 
   #read(generation) {
-    return { ...generation, words: readable(generation) };
+    return { ...generation, words: stagesOf(generation) };
   }
 
   #last() {
@@ -173,38 +182,45 @@ export class Viewer {
 
   // ---- Moving through the stages
 
-  #show(stage) {
-    this.#stage = Math.min(stage, this.#last());
-    this.#line.show(this.#texts[this.#chosen].words[this.#stage]);
+  // A hand on the slider is faster than words can glide, so they jump.
+  #show(stage, atOnce = false) {
+    this.#stage = stage;
+    this.#line.show(this.#texts[this.#chosen].words[stage], atOnce);
     this.#mark();
   }
 
   #scrub(stage) {
     this.#pause();
-    this.#show(stage);
+    this.#show(stage, true);
   }
 
   #toggle() {
     if (this.#isPlaying) return this.#pause();
     if (this.#stage === this.#last()) this.#show(0);
-    this.#play();
+    this.#play(PACE);
   }
 
-  #play() {
+  #play(pace) {
+    if (pace < this.#pace) this.#wait(); // what is waiting goes on at the new pace
+    this.#pace = pace;
     this.#isPlaying = this.#isRunning || this.#stage < this.#last();
     if (this.#timer === null && this.#stage < this.#last()) {
       this.#timer = setTimeout(() => {
         this.#timer = null;
         this.#show(this.#stage + 1);
-        this.#play();
-      }, PACE);
+        this.#play(this.#pace);
+      }, this.#pace);
     }
     this.#mark();
   }
 
-  #pause() {
+  #wait() {
     clearTimeout(this.#timer);
     this.#timer = null;
+  }
+
+  #pause() {
+    this.#wait();
     this.#isPlaying = false;
     if (this.#texts.length) this.#mark();
   }
@@ -226,9 +242,9 @@ export class Viewer {
     this.#part("reserve").replaceChildren(...this.#texts.map((text) => make("p", "line", ...still(text.words.at(-1)))));
     this.#drawTicks(words);
     this.#part("ladder").replaceChildren(...words.map((stage, k) => {
-      const jump = make("button", "jump", stageName(k));
+      const jump = make("button", "jump", this.#name(k));
       jump.type = "button";
-      jump.setAttribute("aria-label", `Go to stage ${k}`);
+      jump.setAttribute("aria-label", `Go to ${this.#name(k).toLowerCase()}`);
       const row = make("li", "", jump, make("p", "row", ...still(stage)));
       jump.dataset.stage = k;
       return row;
@@ -243,7 +259,7 @@ export class Viewer {
     this.#part("slider").disabled = last === 0;
     this.#part("ticks").replaceChildren(...words.map((stage, k) => {
       const isBare = k % every && k !== last; // too many labels would run into each other
-      const tick = make("li", isBare ? "bare" : "", stageName(k), make("small", "", `${count(stage).all}`));
+      const tick = make("li", isBare ? "bare" : "", k ? `${k}` : "Start", make("small", "", `${count(stage).all}`));
       tick.dataset.stage = k;
       tick.style.setProperty("--at", last ? k / last : 0);
       return tick;
@@ -255,7 +271,6 @@ export class Viewer {
     this.#part("cards").hidden = !cards.length;
     this.#part("cards").replaceChildren(...cards.map((text, number) => {
       const facts = make("small", "", plural(count(text.words.at(-1)).all, "word"));
-      if (Number.isFinite(text.score)) facts.append(` \u00b7 score ${text.score.toFixed(2).replace("-", "\u2212")}`);
       const row = make("span", "row", ...still(text.words.at(-1)));
       const card = make("button", "card", make("b", "", `${number + 1}`), row, facts);
       Object.assign(card, { type: "button", value: number });
@@ -265,6 +280,7 @@ export class Viewer {
 
   #mark() {
     const text = this.#texts[this.#chosen];
+    this.#part("line").classList.toggle("done", this.#stage === this.#last() && !this.#isRunning);
     this.#markPlayer(text);
     this.#note("chosen", this.#isRunning ? "" : chosen(text));
     this.#note("remark", text.missing?.length ? `Not in the text: ${text.missing.join(", ")}.` : text.remark);
@@ -291,18 +307,23 @@ export class Viewer {
     const news = this.#news(text);
     slider.value = this.#stage;
     slider.style.setProperty("--done", this.#last() ? this.#stage / this.#last() : 0);
-    slider.setAttribute("aria-valuetext", `Stage ${this.#stage}: ${plural(all, "word")}, ${news}`);
-    this.#part("caption").replaceChildren(stageName(this.#stage), ` \u00b7 ${plural(all, "word")} \u00b7 ${news}`);
+    const sentence = [this.#name(this.#stage), plural(all, "word"), news].filter(Boolean);
+    slider.setAttribute("aria-valuetext", sentence.join(", "));
+    this.#part("caption").textContent = sentence.join(" \u00b7 ");
     play.dataset.does = this.#isPlaying ? "pause" : this.#stage === this.#last() ? "replay" : "play";
     play.setAttribute("aria-label", { pause: "Pause", play: "Play", replay: "Play again" }[play.dataset.does]);
     play.disabled = this.#last() === 0;
+  }
+
+  #name(stage) {
+    if (stage === 0) return "Your words";
+    return this.#isRunning ? `Stage ${stage}` : `Stage ${stage} of ${this.#last()}`;
   }
 
   // What the stage has brought, or why it is the last one.
   #news(text) {
     const { fresh } = count(text.words[this.#stage]);
     const isEnd = this.#stage === this.#last() && !this.#isRunning;
-    const parts = [this.#stage === 0 ? "your words" : fresh && `${fresh} new`, isEnd && STOPPED[text.stopped]];
-    return parts.filter(Boolean).join(", ") || "nothing new";
+    return [this.#stage > 0 && fresh && `${fresh} new`, isEnd && STOPPED[text.stopped]].filter(Boolean).join(", ");
   }
 }
