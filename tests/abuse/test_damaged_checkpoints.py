@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import pickle
+import random
 import shutil
 import subprocess
 import sys
@@ -14,16 +15,23 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
 import pytest
 import torch
 from conftest import Run
+from onnx import TensorProto
+from onnx.helper import make_graph, make_node, make_tensor_value_info
+from onnx.numpy_helper import from_array
 from safetensors.torch import load_file, save_file
 from scripted import untrained
 
 from pointer import Pointer
+from pointer.checkpoint import ONNX
 from pointer.errors import CheckpointError, PointerError, VocabularyError
 from pointer.integrity import verify
 from pointer.model import InsertionTransformer
+from pointer.runtime.export import export
 from pointer.storage import MANIFEST
 
 EMBEDDINGS = "bert.embeddings.word_embeddings.weight"
@@ -221,6 +229,157 @@ def test_the_command_line_says_the_same_without_a_traceback(folder: Path, pointe
     done = pointer("generate", "rice; back", "--model", folder)
     assert done.returncode == 1 and done.stdout == "" and done.stderr.count("\n") == 1
     assert done.stderr.startswith("pointer: Expected ")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Graphs for onnxruntime, which are programs
+
+
+@pytest.fixture(scope="session", params=["float32", "int8"])
+def exported(sound: Path, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint with a graph."""
+    return export(sound, tmp_path_factory.mktemp("exported") / "model", int8=request.param == "int8")
+
+
+def graph(change: Callable[[onnx.ModelProto], Any]) -> Damage:
+    def damage(folder: Path) -> None:
+        model = onnx.load(folder / ONNX)
+        change(model)
+        (folder / ONNX).write_bytes(model.SerializeToString())
+
+    return damage
+
+
+def node(kind: str, *inputs: str, before: int = -1, output: str = "more", **attributes: Any) -> Damage:
+    """One step more, before the last if not told otherwise."""
+
+    def change(model: onnx.ModelProto) -> None:
+        model.graph.node.insert(before % len(model.graph.node), make_node(kind, inputs, [output], **attributes))
+
+    return graph(change)
+
+
+def loop(model: onnx.ModelProto) -> None:
+    """A step that never ends."""
+    on = make_tensor_value_info("on", TensorProto.BOOL, [])
+    body = make_graph(
+        [make_node("Identity", ["on"], ["still"])],
+        "body",
+        [make_tensor_value_info("turn", TensorProto.INT64, []), on],
+        [make_tensor_value_info("still", TensorProto.BOOL, [])],
+    )
+    model.graph.initializer.append(from_array(np.array(True), "on"))
+    model.graph.node.insert(0, make_node("Loop", ["", "on"], [], body=body))
+
+
+def external(model: onnx.ModelProto) -> None:
+    """Weights from a file outside of the folder."""
+    weight = next(one for one in model.graph.initializer if len(one.raw_data) > 1000)
+    weight.data_location = TensorProto.EXTERNAL
+    weight.external_data.add(key="location", value="../../../../etc/passwd")
+    weight.ClearField("raw_data")
+
+
+def number(name: str, *values: int) -> Damage:
+    """Another value for what is no weight."""
+
+    def change(model: onnx.ModelProto) -> None:
+        [one] = [one for one in model.graph.initializer if one.name == name]
+        one.raw_data = np.array(values, np.int64).tobytes()
+
+    return graph(change)
+
+
+def a_function(model: onnx.ModelProto) -> None:
+    steps = [make_node("Concat", ["x", "x"], ["y"], axis=0)]
+    opset = onnx.helper.make_opsetid("", 20)
+    model.functions.append(onnx.helper.make_function("", "Gelu", ["x"], ["y"], steps, [opset]))
+
+
+def longer_weight(model: onnx.ModelProto) -> None:
+    weight = next(one for one in model.graph.initializer if len(one.raw_data) > 1000)
+    weight.dims[0] = 10**12
+
+
+def a_second_graph(folder: Path) -> None:
+    # Protocol Buffers put two graphs together, so the steps of the second one would be run as well.
+    steps = [make_node("Concat", ["ids", "ids"], ["more"], axis=0)]
+    more = onnx.ModelProto(graph=onnx.GraphProto(node=steps)).SerializeToString()
+    (folder / ONNX).write_bytes((folder / ONNX).read_bytes() + more)
+
+
+OURS = "Expected a model that pointer export wrote for this config"
+GRAPHS: dict[str, tuple[Damage, str]] = {
+    "empty": (file(ONNX, b""), OURS),
+    "no graph": (file(ONNX, b"\x08\x0a"), "another set of operators"),
+    "text": (file(ONNX, b"import os; os.system('touch executed')"), OURS),
+    "noise": (file(ONNX, random.Random(0).randbytes(100_000)), OURS),
+    "cut off": (lambda f: os.truncate(f / ONNX, 50_000), "cut off"),
+    "weights from elsewhere": (graph(external), "parts that ours do not have"),
+    "a loop": (graph(loop), "parts that ours do not have"),
+    "an operator of somebody's": (node("Attack", "ids", domain="com.example"), "parts that ours do not have"),
+    "an operator that onnxruntime has and we do not use": (node("Range", "ids", "ids", "ids"), "a step 'Range'"),
+    "a text that doubles": (node("Concat", "ids", "ids", axis=0), "a step 'Concat'"),
+    "everything times everything": (node("MatMul", "cls.predictions.bias", "cls.predictions.bias"), "a step 'MatMul'"),
+    "a function in the place of an operator": (graph(a_function), "parts that ours do not have"),
+    "a second graph": (a_second_graph, "parts that ours do not have"),
+    "another axis": (graph(lambda m: setattr(last(m, "Softmax").attribute[0], "i", 0)), "a step 'Softmax'"),
+    "another shape": (number("constant [-1, 128]", 10**9, 10**9), "another number in"),
+    "a weight of a terabyte": (graph(longer_weight), "in another shape"),
+    "a weight too many": (
+        graph(lambda m: m.graph.initializer.append(from_array(np.zeros(9, np.float32), "more"))),
+        "other weights",
+    ),
+    "a weight too few": (graph(lambda m: m.graph.initializer.pop()), "other weights"),
+    "an input too many": (
+        graph(lambda m: m.graph.input.append(make_tensor_value_info("more", TensorProto.INT64, [1]))),
+        "other inputs",
+    ),
+    "an input of another kind": (
+        graph(lambda m: setattr(m.graph.input[0].type.tensor_type, "elem_type", TensorProto.FLOAT)),
+        "other inputs",
+    ),
+    "no outputs": (graph(lambda m: m.graph.ClearField("output")), "other outputs"),
+    "other outputs": (graph(lambda m: setattr(m.graph.output[0], "name", "spoken")), "other outputs"),
+    "operators of the future": (graph(lambda m: setattr(m.opset_import[0], "version", 99)), "set of operators"),
+    "50 MB about itself": (graph(lambda m: m.metadata_props.add(key="a", value="x" * 50_000_000)), "more than its"),
+    "the graph of another size": (config(hidden_size=256), OURS),
+    "the graph of another vocabulary": (config(vocab_size=500), OURS),
+    "the graph of fewer layers": (config(num_hidden_layers=128), OURS),
+}
+
+
+def last(model: onnx.ModelProto, kind: str) -> onnx.NodeProto:
+    return [step for step in model.graph.node if step.op_type == kind][-1]
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_a_graph_that_is_not_ours_is_one_sentence_and_is_never_run(
+    exported: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(exported, folder)
+    (folder / MANIFEST).unlink(missing_ok=True)
+    monkeypatch.setattr("pointer.runtime.onnx.Session", None)
+    damage, sentence = GRAPHS[name]
+    damage(folder)
+    for opened in (Pointer.from_pretrained, InsertionTransformer.from_pretrained):
+        with pytest.raises(CheckpointError) as refused:
+            opened(folder)
+        found = str(refused.value)
+        assert sentence in found and "\n" not in found and len(found) < 1000
+
+
+def test_a_graph_of_ours_with_other_weights_is_opened(exported: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(exported, folder)
+
+    def change(model: onnx.ModelProto) -> None:
+        [bias] = [one for one in model.graph.initializer if one.name == "cls.predictions.bias"]
+        bias.raw_data = np.flip(np.frombuffer(bias.raw_data, np.float32)).tobytes()
+
+    graph(change)(folder)
+    assert Pointer.from_pretrained(folder).generate("rice; back").text
 
 
 def test_a_bomb_takes_no_memory(folder: Path) -> None:

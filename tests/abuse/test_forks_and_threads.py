@@ -1,85 +1,124 @@
-"""One model in forked processes and in several threads at once: it works, or says what to do."""
+"""One model in forked processes and in several threads at once: it works, or says what to do (docs/serving.md)."""
 
+import importlib.util
 import multiprocessing
 import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from functools import cache
 
 import pytest
-from test_generate import checkpoint, tiny  # noqa: F401
 
 from pointer import Pointer
 
-LISTS = [["rice", "back"], ["new york", "tax cuts"], ["love"], ["mole", "river", "church"]]
+MODEL = "reviews"
+BACKENDS = ["onnx", *(["torch"] if importlib.util.find_spec("torch") else [])]
+LISTS = [["rice", "back"], ["new york", "tax cuts"], ["love"], ["mole", "river", "church"]] * 4
+every_backend = pytest.mark.parametrize("backend", BACKENDS)
 
-PRE_FORK = """
-# As gunicorn does with preload_app: the model is opened and warm before the workers are forked.
-import os, sys
-from pointer import Pointer
-pointer = Pointer.from_pretrained(sys.argv[1], threads=2)
-expected = [found[0].text for found in pointer.generate_many(["rice; back", "love; mole"] * 8)]
-workers = []
-for _ in range(2):
+START = """
+import os, sys, warnings
+from pointer import Pointer, PointerError
+warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)  # since Python 3.12
+def opened(**options): return Pointer.from_pretrained(sys.argv[1], backend=sys.argv[2], **options)
+def texts(pointer): return [found[0].text for found in pointer.generate_many(["rice; back", "love; mole"] * 8)]
+def forked(work):
     child = os.fork()
     if not child:
-        found = [found[0].text for found in pointer.generate_many(["rice; back", "love; mole"] * 8)]
-        again = Pointer.from_pretrained(sys.argv[1])  # opened after the fork
-        os._exit(0 if found == expected and again.generate("rice").text else 3)
-    workers.append(child)
-print([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in workers])
+        code = 1
+        try: code = work()
+        finally: os._exit(code)
+    return child
+def codes(*children): return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+"""
+
+# As gunicorn does with preload_app: the model is opened and warm before the workers are forked.
+OPENED_BEFORE = """
+pointer = opened(threads=2)
+expected = texts(pointer)
+def work(): return 0 if texts(pointer) == expected and texts(opened()) == expected else 3
+print(codes(forked(work), forked(work)), texts(pointer) == expected)
+"""
+
+# As gunicorn does without: every worker opens its own.
+OPENED_AFTER = """
+def work(): return 0 if len(texts(opened())) == 16 else 3
+print(codes(forked(work), forked(work)))
+"""
+
+# A worker that forks again, as one that gunicorn starts in the place of one that ended.
+FORKED_TWICE = """
+pointer = opened(threads=2)
+expected = texts(pointer)
+def work(): return 0 if texts(pointer) == expected and codes(forked(inner)) == [0] else 3
+def inner(): return 0 if texts(pointer) == expected else 3
+print(codes(forked(work)))
 """
 
 MORE_THREADS = """
-import os, sys
-from pointer import Pointer
-from pointer.errors import UsageError
-Pointer.from_pretrained(sys.argv[1], threads=2).generate("rice")
-child = os.fork()
-if not child:
-    try:
-        Pointer.from_pretrained(sys.argv[1], threads=2)
-    except UsageError as error:
-        print(error, flush=True)
-    os._exit(0)
-os.waitpid(child, 0)
+opened(threads=2).generate("rice")
+def work():
+    try: opened(threads=2)
+    except PointerError as error: print(error, flush=True)
+    return 0
+codes(forked(work))
 """
 
 
-def run(program: str, folder: Path) -> str:
+def run(program: str, backend: str) -> str:
     everything = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(folder)], capture_output=True, text=True, timeout=200, env=everything
-    )
-    assert done.returncode == 0, done.stderr
+    command = [sys.executable, "-W", "error", "-c", START + program, MODEL, backend]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=everything)
+    assert done.returncode == 0 and not done.stderr, done.stderr
     return done.stdout.strip()
 
 
-def test_a_warm_model_with_several_threads_works_in_workers_that_are_forked(checkpoint: Path) -> None:  # noqa: F811
-    assert run(PRE_FORK, checkpoint) == "[0, 0]"
+@every_backend
+def test_a_warm_model_with_several_threads_works_in_workers_that_are_forked(backend: str) -> None:
+    assert run(OPENED_BEFORE, backend) == "[0, 0] True"
 
 
-def test_more_threads_after_a_fork_are_one_sentence(checkpoint: Path) -> None:  # noqa: F811
+@every_backend
+def test_workers_open_models_of_their_own(backend: str) -> None:
+    assert run(OPENED_AFTER, backend) == "[0, 0]"
+
+
+@every_backend
+def test_workers_may_fork_again(backend: str) -> None:
+    assert run(FORKED_TWICE, backend) == "[0]"
+
+
+@every_backend
+def test_more_threads_after_a_fork_are_one_sentence(backend: str) -> None:
     assert "threads: expected 1 in a process that was forked, found 2. Start it with spawn" in run(
-        MORE_THREADS, checkpoint
+        MORE_THREADS, backend
     )
 
 
-def written(folder: Path) -> list[str]:
-    return [found[0].text for found in Pointer.from_pretrained(folder).generate_many(LISTS)]
+@cache
+def model(backend: str) -> Pointer:
+    return Pointer.from_pretrained(MODEL, backend=backend)
 
 
+def written(backend: str) -> list[str]:
+    return [found[0].text for found in model(backend).generate_many(LISTS)]
+
+
+@every_backend
 @pytest.mark.parametrize("way", ["fork", "spawn"])
-def test_multiprocessing_gives_the_same_texts(checkpoint: Path, tiny: Pointer, way: str) -> None:  # noqa: F811
-    expected = [found[0].text for found in tiny.generate_many(LISTS)]
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_multiprocessing_gives_the_same_texts(backend: str, way: str) -> None:
+    expected = written(backend)  # which makes it warm, and a forked child has it
     with multiprocessing.get_context(way).Pool(2) as pool:
-        assert pool.map_async(written, [checkpoint] * 2).get(200) == [expected] * 2
+        assert pool.map_async(written, [backend] * 2).get(200) == [expected] * 2
 
 
-def test_four_threads_on_one_object_do_not_disturb_each_other(tiny: Pointer) -> None:  # noqa: F811
+@every_backend
+def test_four_threads_on_one_object_do_not_disturb_each_other(backend: str) -> None:
+    pointer = model(backend)
     kinds: list[dict[str, object]] = [{}, {"decoding": "sample", "seed": 3}, {"decoding": "beam"}, {"preset": "plain"}]
-    expected = [tiny.generate_many(LISTS, **kind) for kind in kinds]
+    expected = [pointer.generate_many(LISTS, **kind) for kind in kinds]
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda number: tiny.generate_many(LISTS, **kinds[number % 4]), range(16)))
-    assert found == [expected[number % 4] for number in range(16)]
+        found = list(pool.map(lambda number: pointer.generate_many(LISTS, **kinds[number % 4]), range(8)))
+    assert found == [expected[number % 4] for number in range(8)]

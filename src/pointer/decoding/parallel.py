@@ -22,6 +22,7 @@ from pointer.decoding.rules import Rules
 from pointer.decoding.scores import Scores
 from pointer.errors import UsageError
 from pointer.runtime import Predict, onnx
+from pointer.runtime.known import check_graph
 from pointer.stage import Token, births
 from pointer.vocabulary import Vocabulary
 from pointer.writing import missing_constraints, write
@@ -69,6 +70,7 @@ class ParallelPointer(Pointer):
     def open(cls, folder: Path, name: str, threads: int | None = None) -> "ParallelPointer":
         """A generator from a checkpoint folder with an ONNX model."""
         config = insertion_config(folder)
+        check_graph(folder / ONNX, config)
         session = onnx.Session(folder / ONNX, threads)
         vocabulary = Vocabulary.of_checkpoint(folder, config["pointer"]["vocabulary"])
         files = read_files(folder, (*TABLES, CARD, CURVE))

@@ -9,6 +9,8 @@ import numpy as np
 from pointer.checkpoint import ONNX, checkpoint_folder, insertion_config
 from pointer.errors import CheckpointError, UsageError, missing_extra
 from pointer.runtime import Floats
+from pointer.runtime.graph import insertion_graph, weights_of
+from pointer.runtime.known import check_graph
 from pointer.runtime.onnx import PARAMETERS
 from pointer.storage import replaced
 from pointer.vocabulary import Vocabulary
@@ -36,14 +38,14 @@ def export(source: str | Path, out: str | Path, int8: bool = False) -> Path:
 
 
 def _graph(folder: Path, config: dict[str, Any], int8: bool) -> bytes:
-    graph = graph_module()
+    onnx_package()
     weights = checkpoint_weights(folder)
     if missing := [name for name in NEEDED if name not in weights]:
         raise CheckpointError(
             f"Expected the weights of an insertion transformer in {folder}, found none called {missing[0]}.",
             "Copy or download it again, or train it again.",
         )
-    model = graph.insertion_graph(weights, config, int8)
+    model = insertion_graph(weights, config, int8)
     entry = model.metadata_props.add()
     entry.key, entry.value = PARAMETERS, str(sum(values.size for values in weights.values()))
     found: bytes = model.SerializeToString()
@@ -70,11 +72,10 @@ def checkpoint_weights(folder: Path) -> dict[str, Floats]:
 
 def onnx_weights(path: Path) -> dict[str, Floats]:
     """The weights of an exported model in float32; those of int8 as near as their scales tell."""
-    graph = graph_module()
-    import onnx
-
+    onnx = onnx_package()
+    check_graph(path, insertion_config(path.parent))
     try:
-        found: dict[str, Floats] = graph.weights_of(onnx.load(str(path)))
+        found = weights_of(onnx.load(str(path), load_external_data=False))
     except Exception as error:  # protobuf and NumPy each have their own way to fail
         raise CheckpointError(
             f"Expected a model that pointer export wrote in {path}, found something else ({type(error).__name__}).",
@@ -83,10 +84,10 @@ def onnx_weights(path: Path) -> dict[str, Floats]:
     return found
 
 
-def graph_module() -> Any:
-    """`pointer.runtime.graph`, which needs the package onnx."""
+def onnx_package() -> Any:
+    """The package onnx, which reads and writes graphs."""
     try:
-        from pointer.runtime import graph
+        import onnx
     except ImportError as error:
         raise missing_extra("Reading or writing ONNX files", "onnx", "writer") from error
-    return graph
+    return onnx

@@ -6,14 +6,16 @@ activations one for each token. A scale for a whole batch, as `DynamicQuantizeLi
 on the texts beside it.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
-from onnx import TensorProto, helper, numpy_helper
+import numpy.typing as npt
 
 from pointer.runtime import Floats
 
+FLOAT, UINT8, INT8, INT64 = 1, 2, 3, 7
+"""How ONNX calls the kinds of numbers."""
 OPSET, IR_VERSION = 20, 10
 """What onnxruntime reads since 1.18."""
 HIDDEN_BY_MASK = -1e4
@@ -25,18 +27,27 @@ SEGMENTS = "bert.embeddings.token_type_embeddings.weight"
 QUERY, KEY, VALUE = "query", "key", "value"
 
 
+class Node(NamedTuple):
+    """A step of a graph."""
+
+    kind: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: dict[str, Any]
+
+
 class GraphBuilder:
     """Nodes and weights of a graph, one after the other; every step gives the name of its result."""
 
     def __init__(self, is_int8: bool) -> None:
         self.is_int8 = is_int8
-        self.nodes: list[Any] = []
-        self.weights: dict[str, Any] = {}
+        self.nodes: list[Node] = []
+        self.weights: dict[str, npt.NDArray[Any]] = {}
 
     def add(self, kind: str, *inputs: str, outputs: int = 1, **attributes: Any) -> Any:
         """A node; its output, or a list of them."""
         names = [f"{kind.lower()}_{len(self.nodes)}{f'_{i}' if i else ''}" for i in range(outputs)]
-        self.nodes.append(helper.make_node(kind, list(inputs), names, **attributes))
+        self.nodes.append(Node(kind, inputs, tuple(names), attributes))
         return names[0] if outputs == 1 else names
 
     def constant(self, values: Any, name: str = "") -> str:
@@ -45,7 +56,7 @@ class GraphBuilder:
         if not name:
             array = array.astype(np.int64 if array.dtype.kind == "i" else np.float32)
             name = f"constant {array.tolist()}"
-        self.weights.setdefault(name, numpy_helper.from_array(array.copy("C"), name))
+        self.weights.setdefault(name, array)
         return name
 
     def linear(self, hidden: str, weight: Floats, bias: Floats, name: str) -> str:
@@ -59,20 +70,23 @@ class GraphBuilder:
 
     def times_int8(self, hidden: str, weight: Floats, name: str) -> str:
         """`hidden @ weight.T` in int8."""
-        numbers, scale = quantised(weight)
+        numbers, scale = self.in_int8(weight)
         turned = self.constant(numbers.T, f"{name}.weight{QUANTISED}")
         return self.times_quantised(hidden, turned, self.constant(scale, f"{name}.weight{SCALE}"))
+
+    def in_int8(self, weight: Floats) -> tuple[npt.NDArray[np.int8], Floats]:
+        """Weights, `out in`, as whole numbers, and the scale of every output."""
+        return quantised(weight)
 
     def times_quantised(self, hidden: str, numbers: str, scale: str) -> str:
         """`hidden @ numbers`, each column times its scale; the rows of `hidden` are quantised one by one."""
         largest = self.add("ReduceMax", self.add("Abs", hidden), self.constant([-1]), keepdims=0)
         by = self.add("Max", self.add("Mul", largest, self.constant(1 / 127)), self.constant(1e-9))  # N
-        middle = helper.make_tensor("middle", TensorProto.UINT8, [1], [128])
-        zeros = self.add("ConstantOfShape", self.add("Shape", by), value=middle)
+        zeros = self.add("ConstantOfShape", self.add("Shape", by), value=np.array([128], np.uint8))
         # Without a sign, and weights with one: that is what processors multiply fastest.
         rows = self.add("QuantizeLinear", hidden, by, zeros, axis=0)
         product = self.add("MatMulInteger", rows, numbers, self.constant(np.uint8(128), "middle"))
-        scaled = self.add("Mul", self.add("Cast", product, to=TensorProto.FLOAT), scale)
+        scaled = self.add("Mul", self.add("Cast", product, to=FLOAT), scale)
         return str(self.add("Mul", scaled, self.add("Unsqueeze", by, self.constant([1]))))
 
     def assembled(
@@ -80,39 +94,61 @@ class GraphBuilder:
         name: str,
         inputs: dict[str, tuple[int, list[Any]]],
         outputs: dict[str, tuple[str, list[Any]]],
-        opsets: Sequence[Any] = (),
+        domains: Sequence[str] = (),
     ) -> Any:
         """The whole as a model: inputs by name with kind and dimensions, outputs with the result that each one is."""
+        from onnx import helper, numpy_helper  # by whom graphs are written, not by whom they are checked
+
+        def as_onnx(value: Any) -> Any:
+            return numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value
+
+        self.end(outputs)
+        nodes = [
+            helper.make_node(kind, given, made, **{key: as_onnx(value) for key, value in attributes.items()})
+            for kind, given, made, attributes in self.nodes
+        ]
         given = [helper.make_tensor_value_info(key, kind, dims) for key, (kind, dims) in inputs.items()]
-        self.nodes += [helper.make_node("Identity", [result], [key]) for key, (result, _) in outputs.items()]
-        made = [helper.make_tensor_value_info(key, TensorProto.FLOAT, dims) for key, (_, dims) in outputs.items()]
-        graph = helper.make_graph(self.nodes, name, given, made, list(self.weights.values()))
-        all_opsets = [helper.make_opsetid("", OPSET), *opsets]
+        made = [helper.make_tensor_value_info(key, FLOAT, dims) for key, (_, dims) in outputs.items()]
+        weights = [numpy_helper.from_array(values.copy("C"), key) for key, values in self.weights.items()]
+        graph = helper.make_graph(nodes, name, given, made, weights)
+        all_opsets = [helper.make_opsetid("", OPSET), *(helper.make_opsetid(domain, 1) for domain in domains)]
         return helper.make_model(graph, opset_imports=all_opsets, producer_name="pointer", ir_version=IR_VERSION)
 
+    def end(self, outputs: dict[str, tuple[str, list[Any]]]) -> None:
+        """Give results the names of outputs."""
+        self.nodes += [Node("Identity", (result,), (key,), {}) for key, (result, _) in outputs.items()]
 
-def quantised(weight: Floats) -> tuple["np.ndarray[Any, np.dtype[np.int8]]", Floats]:
+
+def quantised(weight: Floats) -> tuple[npt.NDArray[np.int8], Floats]:
     """Weights, `out in`, as whole numbers from -127 to 127, and the scale of every output."""
     scale = np.maximum(np.abs(weight).max(1), np.float32(1e-12)) / np.float32(127)
     return np.round(weight / scale[:, None]).astype(np.int8), scale
 
 
-def insertion_graph(weights: dict[str, Floats], config: dict[str, Any], is_int8: bool = False) -> Any:
+def insertion_graph(weights: Mapping[str, Floats], config: dict[str, Any], is_int8: bool = False) -> Any:
     """The graph of a BERT masked language model, with weights by the names of `BertForMaskedLM`."""
-    graph = _Bert(weights, config, is_int8)
-    logits = graph.logits()
-    texts, gaps = (TensorProto.INT64, ["texts", "tokens"]), (TensorProto.INT64, ["gaps"])
-    inputs: dict[str, Any] = {"ids": texts, "attention": texts, "rows": gaps, "positions": gaps}
-    return graph.assembled("pointer", inputs, {"logits": (logits, ["gaps", config["vocab_size"]])})
+    graph = Bert(weights, config, is_int8)
+    outputs = graph.outputs()
+    return graph.assembled("pointer", graph.inputs, outputs)
 
 
-class _Bert(GraphBuilder):
-    def __init__(self, weights: dict[str, Floats], config: dict[str, Any], is_int8: bool) -> None:
+class Bert(GraphBuilder):
+    """An insertion transformer with these weights."""
+
+    inputs = dict.fromkeys(("ids", "attention"), (INT64, ["texts", "tokens"])) | dict.fromkeys(
+        ("rows", "positions"), (INT64, ["gaps"])
+    )
+
+    def __init__(self, weights: Mapping[str, Floats], config: dict[str, Any], is_int8: bool) -> None:
         super().__init__(is_int8)
         self.of = weights
         self.config = config
         self.size = config["hidden_size"]
         self.heads = config["num_attention_heads"]
+
+    def outputs(self) -> dict[str, tuple[str, list[Any]]]:
+        """Build the graph; its outputs with the results that they are."""
+        return {"logits": (self.logits(), ["gaps", self.config["vocab_size"]])}
 
     def logits(self) -> str:
         """Of all gaps, `G V`."""
@@ -129,27 +165,36 @@ class _Bert(GraphBuilder):
         return self.spoken(self.after_attention(hidden, context, last))
 
     def embedded(self) -> str:
-        # All tokens are of the first segment.
-        places = self.constant(self.of[PLACES] + self.of[SEGMENTS][0], PLACES)
+        """What the first layer reads, `N H`."""
+        places = self.constant(self.placed(), PLACES)
         length = self.add("Shape", "ids", start=1, end=2)
         used = self.add("Slice", places, self.constant([0]), length, self.constant([0]))
         summed = self.add("Add", self.words(), used)  # B T H
         flat = self.add("Reshape", summed, self.constant([-1, self.size]))
         return self.normalised(flat, "bert.embeddings.LayerNorm")
 
+    def placed(self) -> Floats:
+        """The embeddings of positions; all tokens are of the first segment."""
+        found: Floats = self.of[PLACES] + self.of[SEGMENTS][0]
+        return found
+
+    def joined(self, names: list[str]) -> Floats:
+        """Some weights below each other."""
+        return np.concatenate([self.of[name] for name in names])
+
     def words(self) -> str:
         """The embeddings of all tokens, `B T H`."""
         if not self.is_int8:
             return str(self.add("Gather", self.constant(self.of[WORDS], WORDS), "ids"))
-        numbers, scale = quantised(self.of[WORDS])
+        numbers, scale = self.in_int8(self.of[WORDS])
         rows = self.add("Gather", self.constant(numbers, WORDS + QUANTISED), "ids")
         scales = self.add("Gather", self.constant(scale, WORDS + SCALE), "ids")
         scales = self.add("Unsqueeze", scales, self.constant([2]))
-        return str(self.add("Mul", self.add("Cast", rows, to=TensorProto.FLOAT), scales))
+        return str(self.add("Mul", self.add("Cast", rows, to=FLOAT), scales))
 
     def blocked(self) -> str:
         """What is added to the attention to every token, `B 1 1 T`: nothing, or much below zero for padding."""
-        seen = self.add("Cast", "attention", to=TensorProto.FLOAT)
+        seen = self.add("Cast", "attention", to=FLOAT)
         blocked = self.add("Mul", self.add("Sub", self.constant(1.0), seen), self.constant(HIDDEN_BY_MASK))
         return str(self.add("Unsqueeze", blocked, self.constant([1, 2])))
 
@@ -158,8 +203,7 @@ class _Bert(GraphBuilder):
         name, width = f"bert.encoder.layer.{number}.attention.self", self.size // self.heads
         # One multiplication makes queries, keys and values.
         parts = [f"{name}.{part}" for part in (QUERY, KEY, VALUE)]
-        weight = np.concatenate([self.of[f"{part}.weight"] for part in parts])
-        bias = np.concatenate([self.of[f"{part}.bias"] for part in parts])
+        weight, bias = (self.joined([f"{part}.{kind}" for part in parts]) for kind in ("weight", "bias"))
         together = self.linear(hidden, weight, bias, name)
         shape = self.add("Concat", self.add("Shape", "ids"), self.constant([3, self.heads, width]), axis=0)
         turned = self.add("Transpose", self.add("Reshape", together, shape), perm=[2, 0, 3, 1, 4])  # 3 B heads T width
@@ -205,6 +249,8 @@ class _Bert(GraphBuilder):
 
 def weights_of(graph: Any) -> dict[str, Floats]:
     """The weights of a graph that `insertion_graph` made, by the names of `BertForMaskedLM`, in float32."""
+    from onnx import numpy_helper
+
     stored = {one.name: numpy_helper.to_array(one) for one in graph.graph.initializer if "." in one.name}
     found: dict[str, Floats] = {}
     for name, values in stored.items():

@@ -7,10 +7,9 @@ a text does not depend on those beside it, and what is lost is less than the 4 b
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto, helper
 
 from pointer.runtime import Floats
-from pointer.runtime.graph import GraphBuilder
+from pointer.runtime.graph import FLOAT, INT64, GraphBuilder
 
 BLOCK = 32
 """Weights that share a scale."""
@@ -63,7 +62,7 @@ class _Llama(GraphBuilder):
 
     def embedded(self) -> str:
         numbers, scales = (self.add("Gather", table, "ids") for table in self.embeddings())  # B W blocks (32)
-        around = self.add("Sub", self.add("Cast", numbers, to=TensorProto.FLOAT), self.constant(float(MIDDLE)))
+        around = self.add("Sub", self.add("Cast", numbers, to=FLOAT), self.constant(float(MIDDLE)))
         scaled = self.add("Mul", around, self.add("Unsqueeze", scales, self.constant([-1])))
         return str(self.add("Reshape", scaled, self.constant([-1, self.size])))
 
@@ -71,7 +70,7 @@ class _Llama(GraphBuilder):
         """Cosine and sine of the angles of rotary embeddings, `B W 1 D/2`."""
         theta = (self.config.get("rope_parameters") or self.config)["rope_theta"]
         speeds = (1.0 / theta ** (np.arange(0, self.width, 2) / self.width)).astype(np.float32)
-        places = self.add("Unsqueeze", self.add("Cast", "places", to=TensorProto.FLOAT), self.constant([2, 3]))
+        places = self.add("Unsqueeze", self.add("Cast", "places", to=FLOAT), self.constant([2, 3]))
         angles = self.add("Mul", places, self.constant(speeds, "speeds"))
         return self.add("Cos", angles), self.add("Sin", angles)
 
@@ -154,17 +153,17 @@ class _Llama(GraphBuilder):
     def model_of(self, logits: str, new: str) -> Any:
         """The graph with its inputs and outputs."""
         inputs: dict[str, tuple[int, list[Any]]] = {
-            "ids": (TensorProto.INT64, ["texts", "tokens"]),
-            "places": (TensorProto.INT64, ["texts", "tokens"]),
-            "blocked": (TensorProto.FLOAT, ["texts", 1, 1, "tokens", "all"]),
-            "wanted": (TensorProto.INT64, ["wanted"]),
+            "ids": (INT64, ["texts", "tokens"]),
+            "places": (INT64, ["texts", "tokens"]),
+            "blocked": (FLOAT, ["texts", 1, 1, "tokens", "all"]),
+            "wanted": (INT64, ["wanted"]),
         }
         for number in range(self.layers):
             for part in ("key", "value"):
-                inputs[f"{part}_{number}"] = TensorProto.FLOAT, ["texts", self.groups, "before", self.width]
+                inputs[f"{part}_{number}"] = FLOAT, ["texts", self.groups, "before", self.width]
         held = [2 * self.layers, "texts", self.groups, "tokens", self.width]
         outputs = {"logits": (logits, ["wanted", self.config["vocab_size"]]), "new": (new, held)}
-        return self.assembled("writer", inputs, outputs, [helper.make_opsetid(CONTRIB, 1)])
+        return self.assembled("writer", inputs, outputs, [CONTRIB])
 
 
 def in_blocks(weight: Floats) -> tuple["np.ndarray[Any, np.dtype[np.uint8]]", Floats]:

@@ -199,10 +199,10 @@ def converted(base: Path, adapter: Path | None = None) -> Path:
     digest = path.with_suffix(".sha256")
     if path.is_file() and digest.is_file() and digest.read_text("utf-8").strip() == file_hash(path):
         return path
-    try:
-        from pointer.runtime.llama import llama_graph
-    except ImportError as error:
-        raise missing_extra("Converting a language model for onnxruntime", "onnx", "writer") from error
+    if not importlib.util.find_spec("onnx"):
+        raise missing_extra("Converting a language model for onnxruntime", "onnx", "writer")
+    from pointer.runtime.llama import llama_graph
+
     config = json.loads((base / "config.json").read_text("utf-8"))
     graph: bytes = llama_graph(_weights(base, adapter), config).SerializeToString()
     with full_disk_explained(path):
