@@ -54,8 +54,8 @@ WARM = 300.0
 FLAT = 1.05
 """By how much the memory of a server may grow in a long run, once it is warm."""
 PATIENCE = 600.0
-"""Seconds after which an answer counts as lost; a soaked server gives a request up after half of that, so that a machine
-which is busy with other things makes answers late, not different."""
+"""Seconds after which an answer counts as lost; the server itself gives a request up after half of that. A machine that
+is busy with other things makes answers late, not different."""
 
 
 class Connection:

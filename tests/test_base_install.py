@@ -1,13 +1,17 @@
 """What `pip install pointer-text` brings is enough to write, and no more is imported than that."""
 
+import contextlib
+import os
 import re
 import subprocess
 import sys
+import tomllib
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[1]
 HEAVY = ("torch", "transformers", "onnx", "peft", "accelerate", "pyarrow", "gguf")
 WRITES = (
     "from pointer import Pointer\n"
@@ -75,14 +79,39 @@ def test_what_needs_more_says_so_in_one_sentence(program: str, sentence: str) ->
     assert sentence in done.stdout and "pip install" in done.stdout, done.stderr
 
 
-@pytest.mark.slow
-def test_a_wheel_in_a_clean_environment_writes(tmp_path: Path) -> None:
-    root = Path(__file__).parents[1]
+def claimed() -> list[str]:
+    """The Pythons that the package says it runs on."""
+    classifiers = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["classifiers"]
+    return [one.rpartition(" ")[2] for one in classifiers if one.startswith("Programming Language :: Python :: 3.")]
+
+
+def interpreter(version: str) -> str | None:
+    """A Python of this machine: on the PATH, or among those of pyenv."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    names = [f"python{version}", *map(str, sorted(pyenv.glob(f"{version}.*/bin/python")))]
+    for name in names:
+        # What pyenv puts on the PATH is there for every version, and works for those that are switched on.
+        with contextlib.suppress(OSError):
+            asked = subprocess.run([name, "-c", "import sys; print(*sys.version_info[:2])"], capture_output=True)
+            if asked.returncode == 0 and asked.stdout.decode().split() == version.split("."):
+                return name
+    return None
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("version", [one for one in claimed() if not sys.version.startswith(f"{one}.")])
+def test_a_fresh_install_works_on_every_python_that_is_claimed(version: str, tmp_path: Path) -> None:
+    # The Python that runs this has the files below in its own run of the tests.
+    found = interpreter(version)
+    if found is None:
+        pytest.skip(f"there is no Python {version} on this machine")
     python = tmp_path / "clean" / "bin" / "python"
-    subprocess.run([sys.executable, "-m", "venv", tmp_path / "clean"], check=True)
-    install = [python, "-m", "pip", "install", "--quiet", "--constraint", root / "constraints.txt", root]
-    subprocess.run(install, check=True)
+    subprocess.run([found, "-m", "venv", tmp_path / "clean"], check=True)
+    install = [python, "-m", "pip", "install", "--quiet", "--constraint", ROOT / "constraints.txt"]
+    subprocess.run([*install, f"{ROOT}[serve]", "pytest", "pytest-timeout"], check=True)
     listed = subprocess.run([python, "-m", "pip", "list"], check=True, capture_output=True, text=True).stdout
     assert "onnxruntime" in listed and not [name for name in HEAVY if f"\n{name} " in listed]
-    done = subprocess.run([python, "-c", WRITES], capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    tests = ["tests/test_every_python.py", "tests/abuse/test_forks_and_threads.py"]
+    command = [python, "-m", "pytest", "--noconftest", "-p", "no:cacheprovider", *tests]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -301,6 +301,12 @@ def longer_weight(model: onnx.ModelProto) -> None:
     weight.dims[0] = 10**12
 
 
+def twice(model: onnx.ModelProto) -> None:
+    """Who reads such a step may take the first or the second."""
+    step = last(model, "Softmax")
+    step.attribute.append(step.attribute[0])
+
+
 def a_second_graph(folder: Path) -> None:
     # Protocol Buffers put two graphs together, so the steps of the second one would be run as well.
     steps = [make_node("Concat", ["ids", "ids"], ["more"], axis=0)]
@@ -342,7 +348,12 @@ GRAPHS: dict[str, tuple[Damage, str]] = {
     "no outputs": (graph(lambda m: m.graph.ClearField("output")), "other outputs"),
     "other outputs": (graph(lambda m: setattr(m.graph.output[0], "name", "spoken")), "other outputs"),
     "operators of the future": (graph(lambda m: setattr(m.opset_import[0], "version", 99)), "set of operators"),
-    "50 MB about itself": (graph(lambda m: m.metadata_props.add(key="a", value="x" * 50_000_000)), "more than its"),
+    "50 MB of names": (
+        graph(lambda m: setattr(m.graph, "name", "x" * 50_000_000)),
+        "bytes, which is more than its weights have",
+    ),
+    "a number of weights in words": (graph(lambda m: setattr(m.metadata_props[0], "value", "many")), "parts that ours"),
+    "an attribute twice": (graph(twice), "two parts of one name"),
     "the graph of another size": (config(hidden_size=256), OURS),
     "the graph of another vocabulary": (config(vocab_size=500), OURS),
     "the graph of fewer layers": (config(num_hidden_layers=128), OURS),

@@ -69,7 +69,7 @@ codes(forked(work))
 def run(program: str, backend: str) -> str:
     everything = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
     command = [sys.executable, "-W", "error", "-c", START + program, MODEL, backend]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=everything)
+    done = subprocess.run(command, capture_output=True, text=True, env=everything)
     assert done.returncode == 0 and not done.stderr, done.stderr
     return done.stdout.strip()
 

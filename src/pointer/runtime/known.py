@@ -5,10 +5,11 @@ one that our exporter makes of the same config, node by node: only the numbers i
 is read by the few rules of Protocol Buffers that it takes, and whatever they do not name is refused.
 """
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -28,11 +29,15 @@ from pointer.runtime.graph import (
     Bert,
     Node,
 )
+from pointer.runtime.onnx import PARAMETERS
+
+T = TypeVar("T")
 
 AGAIN = "Copy or download it again, or make it again with: pointer export"
 SPARE = 2**20
 """Bytes that a graph may have beside its weights."""
 _KINDS = {np.dtype(np.float32): FLOAT, np.dtype(np.int64): INT64, np.dtype(np.int8): INT8, np.dtype(np.uint8): UINT8}
+_NUMBER = re.compile("[0-9]{1,15}")
 _INT, _FLOAT, _BYTES = 0, 5, 2
 """How Protocol Buffers write a field: a whole number, four bytes, or so many bytes."""
 
@@ -180,37 +185,36 @@ def _model(content: memoryview) -> _Stored:
     opsets = [_read(part, {1: _BYTES, 2: _INT})[0] for part in many[8]]
     if one.get(1, 0) > IR_VERSION or [(bytes(o.get(1, b"")), o.get(2)) for o in opsets] != [(b"", OPSET)]:
         raise _Unknown("another set of operators")
-    for part in many[14]:
-        _read(part, {1: _BYTES, 2: _BYTES})
+    about = [_read(part, {1: _BYTES, 2: _BYTES})[0] for part in many[14]]
+    if any(_text(o.get(1, b"")) != PARAMETERS or not _NUMBER.fullmatch(_text(o.get(2, b""))) for o in about):
+        raise _Unknown("parts that ours do not have")
     _, parts = _read(one.get(7, memoryview(b"")), {2: _BYTES}, {1: _BYTES, 5: _BYTES, 11: _BYTES, 12: _BYTES})
-    weights = [_tensor(part) for part in parts[5]]
-    found = _Stored(
-        [_node(part) for part in parts[1]],
-        dict(weights),
-        dict(map(_value, parts[11])),
-        dict(map(_value, parts[12])),
-    )
-    if len(found.weights) != len(weights):
-        raise _Unknown("two weights of one name")
+    nodes = [_node(part) for part in parts[1]]
+    weights, inputs, outputs = _by_name(_tensor, parts[5]), _by_name(_value, parts[11]), _by_name(_value, parts[12])
+    return _Stored(nodes, weights, inputs, outputs)
+
+
+def _by_name(read: Callable[[memoryview], tuple[str, T]], parts: list[memoryview]) -> dict[str, T]:
+    found = dict(map(read, parts))
+    if len(found) != len(parts):
+        raise _Unknown("two parts of one name")
     return found
 
 
 def _node(content: memoryview) -> Node:
     one, many = _read(content, {3: _BYTES, 4: _BYTES}, {1: _BYTES, 2: _BYTES, 5: _BYTES})
     inputs, outputs = (tuple(map(_text, many[number])) for number in (1, 2))
-    return Node(_text(one.get(4, b"")), inputs, outputs, dict(map(_attribute, many[5])))
+    return Node(_text(one.get(4, b"")), inputs, outputs, _by_name(_attribute, many[5]))
 
 
 def _attribute(content: memoryview) -> tuple[str, Any]:
     one, many = _read(content, {1: _BYTES, 2: _FLOAT, 3: _INT, 5: _BYTES, 20: _INT}, {8: _INT})
-    name, kind = _text(one.get(1, b"")), one.get(20)
-    if kind == 1:
-        return name, one.get(2)
-    if kind == 2:
-        return name, _signed(one.get(3, 0))
-    if kind == 7:
-        return name, list(map(_signed, many[8]))
-    return name, _single(one.get(5, memoryview(b"")))
+    values: dict[int | None, Any] = {1: one.get(2), 2: one.get(3), 4: one.get(5), 7: many[8] or None}
+    value = values.pop(one.get(20), None)
+    if value is None or any(other is not None for other in values.values()):
+        raise _Unknown("parts that ours do not have")
+    reads: dict[int, Callable[[Any], Any]] = {1: float, 2: _signed, 4: _single, 7: lambda given: [*map(_signed, given)]}
+    return _text(one.get(1, b"")), reads[one[20]](value)
 
 
 def _single(content: memoryview) -> tuple[int]:
