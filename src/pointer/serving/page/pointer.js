@@ -3,7 +3,8 @@
 import { Failure, generate, hasKey, keepKey, models } from "./api.js";
 import { Chips } from "./chips.js";
 import { download } from "./download.js";
-import { unfolded } from "./language.js";
+import { GALLERY } from "./gallery.js";
+import { entriesOf, unfolded } from "./language.js";
 import { forGood, thisTab } from "./memory.js";
 import {
   changedIn, fromHash, putLength, readOptions, resetOptions, showRelevant, toHash, wordsAbout, writeOptions,
@@ -18,17 +19,6 @@ const WRITES = {
   news: "News",
   wiki: "Encyclopedia sentences",
 };
-const EXAMPLES = [
-  { kind: "everyday", entries: ["dog", "frisbee", "park"] },
-  { kind: "everyday", entries: ["[~bake; grandmother; cake; ?warm]"] },
-  { kind: "everyday", entries: ["train", "late", "!very"] },
-  { kind: "reviews", entries: ["delicious", "love", "mole", "rice", "back"] },
-  { kind: "reviews", entries: ["friendly staff", "coffee", "cozy"] },
-  { kind: "news", entries: ["New York", "prime minister", "tax cuts"] },
-  { kind: "wiki", entries: ["river", "built", "church", "century"] },
-  { kind: "wiki", entries: ["species", "found", "forests", "Africa"] },
-];
-const FEWEST_EXAMPLES = 5;
 const SECONDS_BETWEEN_LOOKS = 3; // while the server starts
 const NO_WORDS = new Failure({ message: "There are no words yet.", hint: "Type one, or choose an example." });
 
@@ -294,13 +284,14 @@ function describeModel() {
 
 const kindFor = (wanted) => kinds().find((kind) => kind.split("|").at(-1) === wanted);
 
+// Examples of what this server can write; where it knows none of these kinds, of what others write.
 function showExamples() {
-  const suited = EXAMPLES.filter(({ kind }) => kindFor(kind));
-  const others = EXAMPLES.filter((example) => !suited.includes(example));
-  const chosen = [...suited, ...others.slice(0, Math.max(0, FEWEST_EXAMPLES - suited.length))];
-  $("examples").replaceChildren(...chosen.map(({ kind, entries }) => {
-    const button = Object.assign(document.createElement("button"), { type: "button", className: "example" });
-    button.textContent = unfolded(entries).map(({ entry }) => entry).join(" \u00b7 ");
+  const suited = GALLERY.filter(({ kind }) => kindFor(kind));
+  $("examples").replaceChildren(...(suited.length ? suited : GALLERY).map(({ kind, asked, text }) => {
+    const make = (tag, textContent) => Object.assign(document.createElement(tag), { textContent });
+    const button = Object.assign(make("button", ""), { type: "button", className: "example" });
+    const entries = entriesOf(asked);
+    button.append(make("b", unfolded(entries).map(({ entry }) => entry).join(" \u00b7 ")), make("span", text));
     button.addEventListener("click", () => {
       chips.entries = entries;
       if (kindFor(kind)) chooseModel(...kindFor(kind).split("|"));
