@@ -1,9 +1,11 @@
 """The texts that the model `writer` learns from: a file for each style, one text a line.
 
+    apt-get install wordnet-base
     POINTER_DATA=... python recipes/writer_texts.py OUT
 
 Captions that are no sentences teach a model to write none, so everyday texts are kept if they have a finite verb and
-none of the stand-ins by which captions of one source hide names ("actor attends premiere"). News with spaces round its
+none of the stand-ins by which captions of one source hide names ("actor attends premiere"). Beside them stand the
+sentences by which WordNet shows how a word is used: short, whole, of every kind of thing. News with spaces round its
 marks is written as people write. Nothing that is kept for the scorer of perplexity is read.
 """
 
@@ -17,12 +19,12 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
-from pointer.causal import fluency, open_base
 from pointer.prepare.tagging import tag
 from pointer.text import normalise, split_sentences
 from pointer.writing import Unit, write
 
 DATA = Path(os.environ["POINTER_DATA"])
+WORDNET = Path("/usr/share/wordnet")
 FINITE = {"VBZ", "VBD", "VBP", "MD"}
 DESCRIBES = {"JJ", "JJR", "JJS", "RB", "VBN", "VBG", "NN", "NNP"}
 STAND_IN = re.compile(
@@ -39,9 +41,7 @@ CAPTIONS = re.compile(
     r"watermark|actors attend)\b",
     re.IGNORECASE,
 )
-READABLE = -7.0
-"""The least mean log-probability of a token, by the base, of a caption that somebody could have meant."""
-ODD = re.compile(r"[\\/*<>\[\]#_=@{}|~^\"()]|\d{3}|[A-Z]{3}|https?:|www")
+ODD = re.compile(r"\.\.|[`\\/*<>\[\]#_=@{}|~^\"()]|\d{3}|[A-Z]{3}|https?:|www")
 WORD = re.compile(r"\w+(?:'\w+)?|[^\w\s]")
 
 
@@ -88,17 +88,29 @@ def captions() -> tuple[list[str], list[str]]:
             tidy = tidy[:1].upper() + tidy[1:]
             texts.append(tidy if tidy[-1:] in ".!?" else f"{tidy}.")
     kept = [text for text in dict.fromkeys(texts) if is_plain(text, 4, 25) and not CAPTIONS.search(text)]
-    kept = readable([text for text in kept if not has_stand_in(text)])
+    kept = [text for text in kept if not has_stand_in(text)]
     tags = tags_of(kept)
     whole = [text for text, found in zip(kept, tags, strict=True) if FINITE & set(found) and not begins_bare(found)]
     return whole, [text for text, found in zip(kept, tags, strict=True) if not FINITE & set(found)]
 
 
-def readable(texts: list[str]) -> list[str]:
-    """The texts that the base does not find absurd."""
-    base, language = open_base()
-    texts = sorted(texts, key=len)
-    return [text for text, found in zip(texts, fluency(base, language, texts), strict=True) if found > READABLE]
+def shown_by_wordnet() -> list[str]:
+    """The whole sentences among WordNet's examples of how a word is used."""
+    found = []
+    for path in sorted(WORDNET.glob("data.*")):
+        for line in path.read_text("latin-1").splitlines():
+            found += re.findall(r'"([^"]+)"', line.partition("|")[2])
+    tidy = (text.strip(" ;,:-") for text in map(normalise, found))
+    whole = [text if text[-1] in ".!?" else f"{text}." for text in tidy if text]
+    texts = [text[0].upper() + text[1:] for text in dict.fromkeys(whole)]
+    texts = [text for text in texts if is_plain(text, 4, 20) and ";" not in text]
+    return [text for text, found in zip(texts, tags_of(texts), strict=True) if is_whole(found)]
+
+
+def is_whole(tags: list[str]) -> bool:
+    """Has a sentence a subject and a verb: no `preached patriotism`, no `a speaker who bored them`?"""
+    verb = next((i for i, tag in enumerate(tags) if tag in FINITE), 0)
+    return verb > 0 and tags[verb - 1] not in {"WDT", "WP"} and not tags[0].startswith("VB")
 
 
 def sentences(texts: Iterable[str], least: int, most: int) -> list[str]:
@@ -118,12 +130,12 @@ def styles() -> Iterator[tuple[str, list[str]]]:
     short = sentences(reviews[40_000:99_000], 6, 18)
     random.Random(1).shuffle(short)
     whole, parts = captions()
-    yield "everyday", whole + short[:8_000]
+    yield "everyday", 2 * whole + shown_by_wordnet() + short[:2_000]
     yield "captions", parts
-    yield "reviews", some(passages, 4) + short[8_000:12_000]
+    yield "reviews", some(passages, 4) + short[8_000:10_000]
     news = [as_written(text) for text in lines("news/train.txt.xz")]
-    yield "news", some([text for text in news if is_plain(text, 8, 40)], 5)
-    yield "wiki", some(sentences(islice(lines("wiki/train.txt.xz"), 40_000), 6, 26), 5)
+    yield "news", some([text for text in news if is_plain(text, 8, 40)], 4)
+    yield "wiki", some(sentences(islice(lines("wiki/train.txt.xz"), 40_000), 6, 26), 3)
 
 
 def some(texts: list[str], thousands: int) -> list[str]:
