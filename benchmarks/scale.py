@@ -44,13 +44,14 @@ def measure(lines: int) -> dict[str, float]:
     from pointer.engines import workers
     from pointer.prepare import shards
     from pointer.prepare.corpus import Corpus
+    from pointer.vocabulary import Vocabulary
 
     with tempfile.TemporaryDirectory() as scratch:
         home = Path(scratch)
         (home / "texts").write_text("\n".join(corpus_lines(lines)) + "\n", "utf-8")
         preparation = shards.Preparation(Corpus((str(home / "texts"),)))
         task = shards._Task(home / "data", preparation)
-        vocabulary = shards.Vocabulary.open(preparation.vocabulary)
+        vocabulary = Vocabulary.open(preparation.vocabulary)
         shards._claim(task.out, shards._description(preparation, vocabulary))
         vocabulary.save(task.out)
         chunks, reading = _timed(lambda: list(shards._chunks(task)))
@@ -162,7 +163,7 @@ def training_goodput(processes: int, machine: Machine, step: float = 0.5, save: 
     between = machine.hours_between_failures * 3600 / processes
     every = max(save, (2 * save * between) ** 0.5)
     lost = save / every + (every / 2 + machine.restart) / between
-    return max(0.0, 1 / waiting - lost)
+    return float(max(0.0, 1 / waiting - lost))
 
 
 def simulate(out: Path) -> None:

@@ -36,7 +36,7 @@ head -n "$few" "$out/keys.txt" > "$out/keys-few.txt"
 write() { # KEYS FOLDER NAME ARGUMENT...
   local keys=$1 into=$2 as=$3
   shift 3
-  pointer generate -f "$keys" -o "$out/$into/$as.jsonl" "$@"
+  pointer generate --timed -f "$keys" -o "$out/$into/$as.jsonl" "$@"
 }
 everything() { # KEYS FOLDER
   write "$1" "$2" keywords --system keywords

@@ -23,14 +23,15 @@ GROUND = {
 
 # What each part may import beside that: a sub-package, or a module of the top level.
 ALLOWED = {
-    "prepare": "",
+    "engines": "",
+    "prepare": "engines",
     "model": "runtime",
     "gguf": "",
     "base": "gguf",
     "runtime": "base",
     "causal": "base model runtime",
     "training": "base causal model prepare",
-    "decoding": "base causal model prepare runtime",
+    "decoding": "base causal engines model prepare runtime",
     "runs": "base causal decoding training",
     "evaluation": "model prepare",
     "web": "",
@@ -40,7 +41,7 @@ ALLOWED = {
     "baselines": "decoding model prepare runtime training",
     "information": "",
     "serving": "base decoding model prepare web",
-    "cli": "base baselines decoding evaluation information judging model prepare runs runtime serving training",
+    "cli": "base baselines decoding engines evaluation information judging model prepare runs runtime serving training",
     "__main__": "cli",
     "__init__": "decoding model prepare runs training",  # the public names, which are imported when they are used
 }

@@ -146,23 +146,22 @@ def test_a_bad_line_is_reported_by_number_and_the_rest_is_done(pointer: Run, che
     assert "line 3: Expected constraints of at most 64 tokens, found 102" in done.stderr
 
 
+def test_texts_are_timed_if_they_should_be(pointer: Run, checkpoint: Path, tmp_path: Path) -> None:
+    pointer("generate", "--model", checkpoint, "-o", "out.jsonl", "--timed", "rice", "back")
+    assert json.loads((tmp_path / "out.jsonl").read_text())["seconds"] > 0
+
+
 def test_a_half_done_output_file_is_finished(pointer: Run, checkpoint: Path, tmp_path: Path) -> None:
     (tmp_path / "keys.txt").write_text("".join(f"{line}\n" for line in LISTS * 3))
     command = ["generate", "--model", checkpoint, "-f", "keys.txt", "-o", "out.jsonl"]
     assert pointer(*command).returncode == 0
     whole = (tmp_path / "out.jsonl").read_bytes()
 
-    def texts(content: bytes) -> list[dict[str, Any]]:
-        # The last digits of a score depend on what shares a batch.
-        records = [json.loads(line) for line in content.splitlines()]
-        return [record | {"seconds": None, "score": round(record["score"], 4)} for record in records]
-
-    assert len(whole.splitlines()) == 9 and all(json.loads(line)["seconds"] > 0 for line in whole.splitlines())
-    for cut in (0, 10, len(whole) // 2, len(whole) - 1, len(whole)):
+    assert len(whole.splitlines()) == 9
+    for cut, size in ((0, 64), (10, 1), (len(whole) // 2, 2), (len(whole) - 1, 3), (len(whole), 64)):
         (tmp_path / "out.jsonl").write_bytes(whole[:cut])
-        assert pointer(*command).returncode == 0
-        assert texts((tmp_path / "out.jsonl").read_bytes()) == texts(whole)
-    whole = (tmp_path / "out.jsonl").read_bytes()
+        assert pointer(*command, "--batch-size", str(size)).returncode == 0
+        assert (tmp_path / "out.jsonl").read_bytes() == whole
     other = pointer(*command, "--preset", "plain")
     assert other.returncode == 1 and "the same model and options" in other.stderr
     assert (tmp_path / "out.jsonl").read_bytes() == whole

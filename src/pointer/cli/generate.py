@@ -2,7 +2,6 @@
 
 import json
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -78,6 +77,14 @@ def generate(
         ),
     ] = None,
     as_json: Json = False,
+    timed: Annotated[
+        bool,
+        typer.Option(
+            "--timed",
+            help="Also write how many seconds each text took; without it, the same command writes the same bytes.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = False,
     *,
     options: Options,
     batch_size: Annotated[
@@ -145,7 +152,7 @@ def generate(
         [name] = pool.map(_name, [()])
         results = open_results(out, name, options) if out is not None else None
         before = results.done if results is not None else 0
-        for done, written in enumerate(generate_lines(pool, asked, options, batch_size, report, before), 1):
+        for done, written in enumerate(generate_lines(pool, asked, options, batch_size, report, before, timed), 1):
             best = written.found[0]
             report.about(written.asked.line, best)
             if results is not None:
@@ -199,11 +206,10 @@ def expand(
 
     pointer = _open("pointer", model, None, "float32", None, None, [])
     constraints, options = expansion(sentence, options)
-    start = time.perf_counter()
     [found] = pointer.generate_many([constraints], **asdict(options))
     Reporter().about(1, found[0])
     if as_json:
-        written = Written(Asked(1, constraints), found, time.perf_counter() - start)
+        written = Written(Asked(1, constraints), found)
         for record in records(pointer.name, written, options):
             print(json.dumps(record, ensure_ascii=False))
     else:

@@ -68,8 +68,8 @@ class Written(NamedTuple):
 
     asked: Asked
     found: list[Generation]
-    seconds: float
-    """Its share of the time that decoding took for all that was decoded together."""
+    seconds: float | None = None
+    """Its share of the time that decoding took for all that was decoded together, where that is to be told."""
 
 
 def generate_lines(
@@ -79,11 +79,12 @@ def generate_lines(
     batch_size: int,
     report: Callable[[Skipped], None],
     done: int = 0,
+    timed: bool = False,
 ) -> Iterator[Written]:
     """The texts of every usable line after `done`, in order; what cannot be used is reported and left out.
 
-    `workers` hold a generator each. Lines are decoded in the company that they have in a run from the start, so that
-    both give the same bytes.
+    `workers` hold a generator each; if `timed`, they say how long a text took. Lines are decoded in the company that
+    they have in a run from the start, so that both give the same bytes.
     """
 
     def tell(skipped: Skipped) -> None:
@@ -91,34 +92,36 @@ def generate_lines(
             report(skipped)
 
     groups = (group for group in _groups(asked, BATCHES * batch_size, tell) if group[-1].line > done)
-    for found, skipped in workers.map(_decode_what_fits, ((group, options, batch_size) for group in groups)):
+    for found, skipped in workers.map(_decode_what_fits, ((group, options, batch_size, timed) for group in groups)):
         for one in skipped:
             tell(one)
         yield from (written for written in found if written.asked.line > done)
 
 
 def _decode_what_fits(
-    generator: Generator, together: list[Asked], options: Options, batch_size: int
+    generator: Generator, together: list[Asked], options: Options, batch_size: int, timed: bool
 ) -> tuple[list[Written], list[Skipped]]:
     """The texts of some lines, and those that do not fit the model."""
     try:
-        return _decode(generator, together, options, batch_size), []
+        return _decode(generator, together, options, batch_size, timed), []
     except ConstraintError:
         pass  # Some list does not fit: find out which, and keep the others.
     found: list[Written] = []
     skipped: list[Skipped] = []
     for one in together:
         try:
-            found += _decode(generator, [one], options, batch_size)
+            found += _decode(generator, [one], options, batch_size, timed)
         except ConstraintError as error:
             skipped.append(Skipped("input", one.line, str(error).rstrip(".")))
     return found, skipped
 
 
-def _decode(generator: Generator, together: list[Asked], options: Options, batch_size: int) -> list[Written]:
+def _decode(
+    generator: Generator, together: list[Asked], options: Options, batch_size: int, timed: bool
+) -> list[Written]:
     start = time.perf_counter()
     texts = generator.generate_many([one.constraints for one in together], batch_size, **asdict(options))
-    seconds = (time.perf_counter() - start) / max(1, len(together))
+    seconds = round((time.perf_counter() - start) / max(1, len(together)), 4) if timed else None
     return [Written(one, found, seconds) for one, found in zip(together, texts, strict=True)]
 
 
@@ -146,11 +149,11 @@ def _made_by(name: str, options: Options) -> dict[str, Any]:
 
 
 def records(name: str, written: Written, options: Options) -> Iterator[dict[str, Any]]:
-    """What is written for one line: each text with its constraints, what made it, and the time it took."""
+    """What is written for one line: each text with its constraints, what made it and, if it was timed, how long."""
     made = _made_by(name, options)
+    seconds = {} if written.seconds is None else {"seconds": written.seconds}
     for rank, generation in enumerate(written.found):
-        seconds = round(written.seconds, 4)
-        yield {"line": written.asked.line, "rank": rank} | made | generation.to_dict() | {"seconds": seconds}
+        yield {"line": written.asked.line, "rank": rank} | made | generation.to_dict() | seconds
 
 
 class ResultFile:
