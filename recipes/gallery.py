@@ -14,13 +14,13 @@ from pointer.storage import write_whole
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = [
-    ("everyday", "[~bake; grandmother; cake; ?warm]"),
+    ("everyday", "[~read; girl; library; ?quiet]"),
     ("everyday", "child|boy; ~climb; tree; !a"),
     ("reviews", "waiter; friendly; dessert"),
     ("reviews", "delicious; love; mole; rice; back"),
     ("news", "prime minister; tax cuts; parliament"),
     ("wiki", "species; found; forests; Africa"),
-    ("wiki", "village; population; county"),
+    ("wiki", "castle; built; century"),
 ]
 HEAD = """// What the writer makes of these words, as the page asks for them. Made by recipes/gallery.py.
 

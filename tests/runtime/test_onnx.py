@@ -112,7 +112,7 @@ def test_wrong_calls_get_one_sentence(plain: Path, exported: dict[str, Path], tm
     with pytest.raises(CheckpointError, match=r"found that model\.onnx has 2,000 bytes"):
         Pointer.from_pretrained(broken)
     (broken / "manifest.json").unlink()
-    with pytest.raises(CheckpointError, match="Expected a model for onnxruntime"):
+    with pytest.raises(CheckpointError, match="found a file that is cut off"):
         Pointer.from_pretrained(broken)
     config = json.loads((broken / "config.json").read_text())
     (broken / "config.json").write_text(json.dumps(config | {"pointer": None}))

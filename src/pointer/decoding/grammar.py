@@ -356,8 +356,8 @@ def _quoted(text: str) -> str:
         is_plain = ";" not in text and not _is_template(text) and _Reader(text, ";").entries("") == [Phrase(text)]
     except ConstraintError:
         is_plain = False
-    # Inside groups and braces their ends are read, and so is what chains.
-    is_plain = is_plain and not set(text) & set("|{}[]\\") and " > " not in f" {text} "
+    # Inside groups and braces their ends are read, and so is what chains; a quote would pair with another's.
+    is_plain = is_plain and not set(text) & set('|{}[]\\"') and " > " not in f" {text} "
     return text if is_plain else _in_quotes(text)
 
 

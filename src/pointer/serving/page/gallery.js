@@ -19,27 +19,27 @@ export const GALLERY = [
   {
     "kind": "everyday",
     "asked": "library; quiet; rainy afternoon",
-    "text": "The library is quiet on a rainy afternoon."
+    "text": "The library was quiet on a rainy afternoon."
   },
   {
     "kind": "everyday",
     "asked": "workers; built; bridge; river",
-    "text": "Workers have built a bridge over the river."
+    "text": "Workers built a bridge over the river."
   },
   {
     "kind": "everyday",
-    "asked": "market; fresh fish; morning",
-    "text": "I went to the market for fresh fish for breakfast this morning."
+    "asked": "waves; crashed; rocks",
+    "text": "The waves crashed over the rocks."
   },
   {
     "kind": "everyday",
-    "asked": "[~bake; grandmother; cake; ?warm]",
-    "text": "The cake was warm and the grandmother was able to bake it."
+    "asked": "[~read; girl; library; ?quiet]",
+    "text": "The library was quiet for the girl to read."
   },
   {
     "kind": "everyday",
     "asked": "child|boy; ~climb; tree; !a",
-    "text": "The child climbs out of the tree."
+    "text": "The child tried to climb the tree."
   },
   {
     "kind": "reviews",
@@ -49,12 +49,12 @@ export const GALLERY = [
   {
     "kind": "reviews",
     "asked": "delicious; love; mole; rice; back",
-    "text": "I have been to this place several times and have never had a bad experience. The food is delicious and the service is great. I love the mole and the rice. I will definitely be back."
+    "text": "I have been to this place many times and have never had a bad experience. The food is delicious and the service is friendly. I love the mole sauce and the rice. I will definitely be back."
   },
   {
     "kind": "news",
     "asked": "prime minister; tax cuts; parliament",
-    "text": "The prime minister said the tax cuts would be implemented in the next two years and that the government would be able to pass the new tax cuts into parliament."
+    "text": "The prime minister said that the tax cuts would be implemented in the parliament and that the government would be able to make the changes."
   },
   {
     "kind": "wiki",
@@ -63,7 +63,7 @@ export const GALLERY = [
   },
   {
     "kind": "wiki",
-    "asked": "village; population; county",
-    "text": "The village has a population of 1,000, and is part of the county."
+    "asked": "castle; built; century",
+    "text": "The castle was built in the 12th century."
   }
 ];
