@@ -18,7 +18,7 @@ from pointer.decoding.generator import Generation
 from pointer.decoding.grammar import parse
 from pointer.decoding.options import Options
 from pointer.engines import workers
-from pointer.errors import CorpusError, DataError, UsageError
+from pointer.errors import CorpusError, DataError, StorageError, UsageError
 from pointer.prepare import shards
 from pointer.prepare.corpus import Corpus, Text, listed
 from pointer.prepare.shards import Preparation, PreparedData, prepare
@@ -154,6 +154,12 @@ def test_a_store_of_objects_holds_what_a_folder_does(tmp_path: Path) -> None:
     counts = [json.loads(folder["manifest.json"])["counts"] for folder in (here, there)]
     assert counts[0] == counts[1]
     assert len(PreparedData.open("memory://store/data").load()) == counts[0]["rows"]
+
+
+@pytest.mark.parametrize("address", ["nosuch://bucket/texts.txt", "lakefs://bucket/texts.txt"])
+def test_an_address_that_nothing_here_reads_is_one_sentence(address: str) -> None:
+    with pytest.raises(StorageError, match="Expected an address that fsspec can read, found"):
+        Corpus((address,))
 
 
 def test_an_address_that_matches_nothing_is_one_sentence() -> None:

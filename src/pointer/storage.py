@@ -34,7 +34,15 @@ def location(name: str | Path) -> Path:
         from upath import UPath
     except ImportError as error:
         raise missing_extra(f"Reading {name}", "universal_pathlib", "cluster") from error
-    return cast(Path, UPath(name))
+    try:
+        found = UPath(name)
+        found.fs  # noqa: B018  (which opens what reads such addresses)
+    except (ImportError, ValueError) as error:
+        raise StorageError(
+            f"Expected an address that fsspec can read, found {name} ({error}).",
+            "Install what it needs, as s3fs for s3:// or gcsfs for gs://.",
+        ) from error
+    return cast(Path, found)
 
 
 def write_whole(path: Path, content: bytes) -> None:

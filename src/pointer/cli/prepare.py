@@ -57,7 +57,7 @@ def prepare(
     Examples:
         pointer prepare mine.txt --out data
         pointer prepare mine.txt --out data --layout running --max-length 128
-        pointer prepare "s3://bucket/wiki/*.txt.gz" --out s3://bucket/data --engine ray --address auto
+        pointer prepare mine.txt --out data --engine ray
     """
     from pointer.prepare.corpus import Corpus, listed
     from pointer.prepare.rows import RowSettings
