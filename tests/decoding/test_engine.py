@@ -91,12 +91,12 @@ def test_every_constraint_survives_whatever_the_model_says(
 ) -> None:
     # 8 moods x 64 examples x 20 lists: 10,240 decodes.
     pointer = scripted(vocabulary, hostile(vocabulary, mood, seed))
-    limits = {"max_length": 30, "max_stages": 4, "preset": preset}
+    limits = {"max_length": 48, "max_stages": 4, "preset": preset}
     found = pointer.generate_many(asked, **options, **limits)
     for constraints, generations in zip(asked, found, strict=True):
         assert len({generation.text for generation in generations}) == len(generations) >= 1
         for generation in generations:
-            holds(generation, constraints, vocabulary, 30)
+            holds(generation, constraints, vocabulary, 48)
     alone = pointer.generate_many(asked[:1], batch_size=1, **options, **limits)
     assert alone == found[:1], "a text does not depend on its company"
 

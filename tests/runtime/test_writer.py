@@ -1,6 +1,7 @@
 """The writer in onnxruntime: what it says is near to what PyTorch says, and keys and values are kept rightly."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from pointer.errors import CheckpointError, UsageError
 from pointer.runtime import Floats, Prefix
 from pointer.runtime.onnx import Session
 from pointer.runtime.prefixes import STEP
-from pointer.runtime.writer import CachedGraph, OnnxBase, can_run, converted
+from pointer.runtime.writer import KEPT, CachedGraph, OnnxBase, can_run, converted
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +106,25 @@ def test_converted_weights_are_made_once_and_checked(adapter: Path, base: Path) 
     content = path.read_bytes()
     path.write_bytes(content[:-100] + b"\0" * 100)
     assert converted(base, adapter).read_bytes() == content, "a damaged file is made again"
+
+
+def test_of_converted_weights_those_last_used_are_kept(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POINTER_CACHE", str(tmp_path))
+    mine = converted(base)
+    for age in range(2 * KEPT):
+        old = mine.with_name(f"{age}.onnx")
+        old.write_bytes(b"old")
+        old.with_suffix(".sha256").write_text("old")
+        os.utime(old.with_suffix(".sha256"), (1000 - age, 1000 - age))
+    os.utime(mine.with_suffix(".sha256"), (1, 1))
+    assert converted(base) == mine, "used again, it is young again"
+    mine.write_bytes(b"damaged")
+    assert converted(base) == mine, "made again, which prunes"
+    kept = {path.name for path in mine.parent.iterdir()}
+    young = {mine.stem, *map(str, range(KEPT - 1))}
+    assert kept == {f"{name}.{kind}" for name in young for kind in ("onnx", "sha256")}
 
 
 def test_an_adapter_for_another_base_is_refused(adapter: Path, base: Path, tmp_path: Path) -> None:

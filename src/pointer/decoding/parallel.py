@@ -74,7 +74,7 @@ class ParallelPointer(Pointer):
         session = onnx.Session(folder / ONNX, threads)
         vocabulary = Vocabulary.of_checkpoint(folder, config["pointer"]["vocabulary"])
         files = read_files(folder, (*TABLES, CARD, CURVE))
-        return cls._of(onnx.predictor(session), vocabulary, config, files, name=name, parameters=session.parameters)
+        return cls._of(onnx.Predictor(session), vocabulary, config, files, name=name, parameters=session.parameters)
 
     @classmethod
     def of(cls, model: "InsertionTransformer", name: str) -> "ParallelPointer":

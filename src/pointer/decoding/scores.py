@@ -30,6 +30,10 @@ class Gaps:
     text: npt.NDArray[np.int64]
     """Which of the texts the gap belongs to."""
 
+    def some(self, rows: slice) -> "Gaps":
+        """Some of the gaps."""
+        return Gaps(self.stage[rows], self.extends[rows], self.last[rows], self.text[rows])
+
 
 class Scores:
     """Turns logits into scores, by a preset and the caller's options."""

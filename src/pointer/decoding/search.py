@@ -24,7 +24,7 @@ from pointer.decoding.options import Options
 from pointer.decoding.rules import Insertion, Rules
 from pointer.decoding.scores import Gaps, Scores
 from pointer.english import SENTENCE_ENDS
-from pointer.runtime import Floats, Ints, Predict, best, logsumexp
+from pointer.runtime import Floats, Ints, Predict, best, logsumexp, side_by_side
 from pointer.vocabulary import Vocabulary
 from pointer.writing import write
 
@@ -32,8 +32,13 @@ Result = TypeVar("Result")
 Steps = Generator[None, None, Result]
 """Work that pauses now and then, before every forward pass and between gaps, so that others can have the model."""
 
-BATCH_TOKENS = 512
+BATCH_TOKENS = 256
 """Positions of one forward pass. More gain nothing on a CPU, and the logits of more would not stay in its caches."""
+SCORED_TOGETHER = 16
+"""Gaps whose probabilities are looked at together: those of more would not stay in the nearest caches."""
+WHOLE_STAGES = 2
+"""Stages of greedy texts and samples that take all their rounds. A later one ends with its first round: by then most
+gaps want nothing, and what is left is asked about in the next stage, together with the new gaps."""
 SPARE = 32
 """Candidates of a gap beyond the width of the beam, for when rules refuse the best."""
 LAST_RESORT = -1e9
@@ -92,11 +97,15 @@ def fill(
     beams: list[list[Filling]] = [[Filling()] for _ in texts]
     one_by_one = options.rounds == 0
     rounds = max(map(len, left), default=0) if one_by_one else options.rounds or 1
+    has_one_round_later = search.width == 1 and not one_by_one
     for turn in range(rounds):
-        for group in grouped([(len(text.tokens), len(beam)) for text, beam in zip(texts, beams, strict=True)], left):
+        groups = grouped([(len(text.tokens), len(beam)) for text, beam in zip(texts, beams, strict=True)], left)
+        gaps = [some[: 1 if one_by_one else None] for some in left]
+        asked = ([_Partial(texts[i], beam, gaps[i]) for i in group for beam in beams[i]] for group in groups)
+        all_answers = side_by_side(search.ask, asked, predict)
+        for group in groups:
             yield
-            gaps = {i: left[i][: 1 if one_by_one else None] for i in group}
-            answers = search.ask([_Partial(texts[i], beam, gaps[i]) for i in group for beam in beams[i]])
+            answers = next(all_answers)
             for i in group:
                 mine = [next(answers) for _ in beams[i]]
                 now = mine[0].due(rounds - turn, scores.vocabulary.noi)
@@ -104,7 +113,8 @@ def fill(
                 beams[i] = yield from search.extended(texts[i], beams[i], chosen, mine)
                 decided = {gaps[i][gap] for gap in now}
                 room = options.max_length - len(texts[i].tokens) - max(len(beam.tokens) for beam in beams[i])
-                left[i] = [gap for gap in left[i] if gap not in decided] if room > 0 else []  # nothing more would fit
+                is_over = room <= 0 or (has_one_round_later and texts[i].stage >= WHOLE_STAGES)
+                left[i] = [] if is_over else [gap for gap in left[i] if gap not in decided]
     return beams
 
 
@@ -120,6 +130,10 @@ class _Partial:
         """The text with the filling put in, and where the gaps are now."""
         filled = np.array(sorted(self.filling.tokens), np.int64)
         return self.text.tokens.filled(self.filling.tokens)[0], np.array(self.gaps) + np.searchsorted(filled, self.gaps)
+
+    def wants(self) -> list[str]:
+        """What has to go into each of the gaps, if anything has to."""
+        return ["words" if is_required(self.text, gap) else self.text.wants for gap in self.gaps]
 
 
 _Choice = tuple[int, float, float]
@@ -165,6 +179,11 @@ class _Search:
         """How many fillings of a text are kept."""
         return self.options.width if self.options.decoding == "beam" else 1
 
+    @property
+    def draws(self) -> bool:
+        """Are tokens drawn by chance?"""
+        return self.options.decoding == "sample"
+
     def ask(self, fillings: list[_Partial]) -> Iterator[_Candidates]:
         """The candidates of every partial filling, in order; all of them go through the model together."""
         sequences, places = zip(*(one.sequence() for one in fillings), strict=True)
@@ -173,42 +192,52 @@ class _Search:
         vocabulary = self.scores.vocabulary
         logits = self.predict(*padded(sequences, vocabulary.id("[PAD]")), rows, positions)  # G V
         gaps = _describe(sequences, fillings, rows, positions, vocabulary)
-        own, scores = self.scores(logits, gaps, [sequence.ids for sequence in sequences], self.name)
-        self.demand(scores, fillings)
+        texts = [sequence.ids for sequence in sequences]
+
+        def scored(some: slice) -> tuple[Floats, Floats]:
+            own, scores = self.scores(logits[some], gaps.some(some), texts, self.name)
+            self.demand(scores, wants[some])
+            return own, scores
+
+        wants = [want for one in fillings for want in one.wants()]
+        draws = np.array([_draw(one.text, gap) for one in fillings for gap in one.gaps]) if self.draws else None
+        chosen: list[_Choice] = []
+        for start in range(0, len(logits), SCORED_TOGETHER):
+            some = slice(start, start + SCORED_TOGETHER)
+            chosen += self.best(*scored(some), None if draws is None else draws[some])
         ends = np.cumsum(sizes).tolist()
-        chosen = self.best(own, scores, fillings)
         return (
-            _Candidates(chosen[end - size : end], partial(self.several, own, scores, chosen, end - size, one))
+            _Candidates(chosen[end - size : end], partial(self.several, scored, chosen, end - size, one))
             for size, end, one in zip(sizes, ends, fillings, strict=True)
         )
 
-    def best(self, own: Floats, scores: Floats, fillings: list[_Partial]) -> list[_Choice]:
+    def best(self, own: Floats, scores: Floats, draws: npt.NDArray[np.float64] | None) -> list[_Choice]:
         """What each gap gets if no rule refuses it: the best candidate, or a drawn one."""
-        if self.options.decoding == "sample":
-            draws = np.array([_draw(one.text, gap) for one in fillings for gap in one.gaps])
-            ids = sampled(scores, draws, self.options)  # G 1
-        else:
-            ids = scores.argmax(-1, keepdims=True)
+        ids = scores.argmax(-1, keepdims=True) if draws is None else sampled(scores, draws, self.options)  # G 1
         found = (ids, np.take_along_axis(scores, ids, 1), np.take_along_axis(own, ids, 1))
         return list(zip(*(values[:, 0].tolist() for values in found), strict=True))
 
     def several(
-        self, own: Floats, scores: Floats, chosen: list[_Choice], start: int, one: _Partial, gap: int
+        self,
+        scored: Callable[[slice], tuple[Floats, Floats]],
+        chosen: list[_Choice],
+        start: int,
+        one: _Partial,
+        gap: int,
     ) -> list[_Choice]:
         """The candidates of one gap, best first, and `[NOI]` to fall back on; `start` is the first gap of its text."""
         row, noi = start + gap, self.scores.vocabulary.noi
         demand = one.text.demand
+        [own], [scores] = scored(slice(row, row + 1))
         spare = SPARE + len(demand.forbidden) + len(demand.avoided) if self.rules or demand.watches else 0
-        ids = best(scores[row], self.width + spare).tolist()
-        if self.options.decoding == "sample":  # what was not drawn must not win over what was, likely as it may be
+        ids = best(scores, self.width + spare).tolist()
+        if self.draws:  # what was not drawn must not win over what was, likely as it may be
             is_needed = is_required(one.text, one.gaps[gap]) or bool(one.text.wants)
-            others = (
-                [i for i in ids if i not in (noi, chosen[row][0]) and scores[row, i] > -np.inf] if is_needed else []
-            )
-            second = [(i, LAST_RESORT / 2, float(own[row, i])) for i in others]
-            return [chosen[row], *second, (noi, LAST_RESORT, float(own[row, noi]))]
+            others = [i for i in ids if i not in (noi, chosen[row][0]) and scores[i] > -np.inf] if is_needed else []
+            second = [(i, LAST_RESORT / 2, float(own[i])) for i in others]
+            return [chosen[row], *second, (noi, LAST_RESORT, float(own[noi]))]
         ids += [] if noi in ids else [noi]
-        return list(zip(ids, scores[row, ids].tolist(), own[row, ids].tolist(), strict=True))
+        return list(zip(ids, scores[ids].tolist(), own[ids].tolist(), strict=True))
 
     def extended(
         self, text: Text, beams: list[Filling], gaps: dict[int, int], answers: list[_Candidates]
@@ -238,9 +267,8 @@ class _Search:
         allowed = (one for one in longer if self.allows(text, one[0], gap, one[1][0]))
         return [_with(way, gap, choice, noi) for way, choice in islice(allowed, self.width)]
 
-    def demand(self, scores: Floats, partial: list[_Partial]) -> None:
+    def demand(self, scores: Floats, wants: list[str]) -> None:
         """Where something has to go in, `[NOI]` is the last resort, and what would not do is ruled out."""
-        wants = ["words" if is_required(one.text, gap) else one.text.wants for one in partial for gap in one.gaps]
         vocabulary = self.scores.vocabulary
         for kind, may_go in (("words", vocabulary.is_word), ("sentence", _sentence_ends(vocabulary))):
             rows = [row for row, want in enumerate(wants) if want == kind]

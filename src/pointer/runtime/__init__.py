@@ -4,8 +4,11 @@ A parallel model is a function of gaps (`Predict`), a causal one a function of p
 """
 
 import os
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -52,6 +55,37 @@ def check_threads(threads: int) -> None:
 def usable_threads() -> int:
     """All cores; one in a process that was forked."""
     return 1 if _is_forked else os.cpu_count() or 1
+
+
+Task = TypeVar("Task")
+Answer = TypeVar("Answer")
+
+
+def side_by_side(work: Callable[[Task], Answer], tasks: Iterable[Task], predict: Predict) -> Iterator[Answer]:
+    """What `work`, which asks a model, makes of every task, in order.
+
+    A model that can run several passes at once says so (`side_by_side`): then some tasks are done ahead, in threads.
+    """
+    threads: int = getattr(predict, "side_by_side", 1)
+    if threads == 1:
+        yield from map(work, tasks)
+        return
+    begun: deque[Future[Answer]] = deque()
+    for task in tasks:
+        begun.append(_pool(threads).submit(work, task))
+        if len(begun) > threads:
+            yield begun.popleft().result()
+    while begun:
+        yield begun.popleft().result()
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, "pointer")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # its threads stay behind
 
 
 def log_softmax(scores: Floats) -> Floats:

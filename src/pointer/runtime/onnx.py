@@ -1,19 +1,15 @@
 """Models that onnxruntime runs on the CPU: no PyTorch is imported, and none has to be installed."""
 
 import os
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pointer.errors import CheckpointError, UsageError, missing_extra
-from pointer.runtime import Floats, Ints, Predict, usable_threads
+from pointer.runtime import Floats, Ints, usable_threads
 
-WORK = 128
-"""Positions of a forward pass for which another thread is worth its while."""
 PARAMETERS = "parameters"
 """The number of weights, among what a model says about itself."""
 
@@ -27,8 +23,8 @@ class Session:
         options = runtime.SessionOptions()
         options.inter_op_num_threads = 1
         options.intra_op_num_threads = self.threads if several else 1
-        # Processors without VNNI would clip sums of products of int8.
-        options.add_session_config_entry("session.x64quantprecision", "1")
+        if not _adds_exactly():
+            options.add_session_config_entry("session.x64quantprecision", "1")
         options.log_severity_level = 3
         try:
             self._session: Any = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
@@ -58,41 +54,28 @@ class Session:
         return int(about.get(PARAMETERS, 0))
 
 
-def predictor(session: Session) -> Predict:
-    """An insertion transformer as a function of gaps; large batches are shared out among threads."""
+class Predictor:
+    """An insertion transformer as a function of gaps (`Predict`)."""
 
-    def predict(ids: Ints, attention: Ints | None, rows: Ints, positions: Ints) -> Floats:
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.side_by_side = session.threads
+
+    def __call__(self, ids: Ints, attention: Ints | None, rows: Ints, positions: Ints) -> Floats:
         seen = np.ones_like(ids) if attention is None else attention
-        parts = min(session.threads, len(ids), 1 + ids.size // WORK)
-        if parts == 1:
-            return ask(ids, seen, rows, positions)
-        ends = [len(ids) * part // parts for part in range(parts + 1)]
-        cuts = np.searchsorted(rows, ends)  # rows are in order
-        shared = [
-            (ids[a:b], seen[a:b], rows[start:end] - a, positions[start:end])
-            for (a, b), (start, end) in zip(_pairs(ends), _pairs(cuts.tolist()), strict=True)
-        ]
-        return np.concatenate(list(_pool(session.threads).map(lambda part: ask(*part), shared)))
-
-    def ask(ids: Ints, seen: Ints, rows: Ints, positions: Ints) -> Floats:
         given = {"ids": ids, "attention": seen, "rows": rows, "positions": positions}
-        logits: Floats = session.run(None, given)[0]  # G V
+        logits: Floats = self.session.run(None, given)[0]  # G V
         return logits
-
-    return predict
-
-
-def _pairs(ends: list[int]) -> list[tuple[int, int]]:
-    return list(pairwise(ends))
 
 
 @cache
-def _pool(threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(threads, "pointer-onnx")
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pool.cache_clear)  # its threads stay behind
+def _adds_exactly() -> bool:
+    """Has this processor VNNI? Others clip sums of two products of 8 bits, unless told to take twice the time."""
+    try:
+        with Path("/proc/cpuinfo").open(encoding="utf-8") as file:
+            return "_vnni" in file.read(8192)  # what the first core has
+    except OSError:  # not Linux
+        return False
 
 
 def _onnxruntime() -> Any:

@@ -7,6 +7,7 @@ import hashlib
 import importlib.util
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from pointer.storage import file_hash, full_disk_explained, write_whole
 
 FORMAT = 1
 """Of the graphs; another one is made anew."""
+KEPT = 6
+"""Converted models that are kept, those last used: three writers and their bases, under a gigabyte for SmolLM2."""
 SCORED_TOKENS = 128
 """Positions that are scored together at most: the output layer of each is as long as the vocabulary."""
 UNSEEN = np.float32(-1e4)
@@ -198,6 +201,8 @@ def converted(base: Path, adapter: Path | None = None) -> Path:
     path = cache_folder() / "onnx" / f"{_key(base, adapter)}.onnx"
     digest = path.with_suffix(".sha256")
     if path.is_file() and digest.is_file() and digest.read_text("utf-8").strip() == file_hash(path):
+        with suppress(OSError):  # perhaps it is another user's cache
+            digest.touch()  # it was used
         return path
     if not importlib.util.find_spec("onnx"):
         raise missing_extra("Converting a language model for onnxruntime", "onnx", "writer")
@@ -209,7 +214,17 @@ def converted(base: Path, adapter: Path | None = None) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, graph)
     write_whole(digest, f"{hashlib.sha256(graph).hexdigest()}\n".encode())
+    _prune(path.parent)
     return path
+
+
+def _prune(folder: Path) -> None:
+    """Remove all converted models but those last used; a process that has opened one goes on with it."""
+    with suppress(OSError):  # another process may be doing the same
+        digests = sorted(folder.glob("*.sha256"), key=lambda digest: -digest.stat().st_mtime_ns)
+        for digest in digests[KEPT:]:
+            digest.unlink()
+            digest.with_suffix(".onnx").unlink()
 
 
 def _key(base: Path, adapter: Path | None) -> str:
