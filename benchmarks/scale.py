@@ -105,7 +105,8 @@ def _kill_a_worker(out: Path, stop: threading.Event) -> None:
 
     while not stop.is_set() and len(list(out.glob("shard-*"))) < 2:
         time.sleep(0.05)
-    at_work = [one for one in psutil.process_iter(["cmdline"]) if "ray::Worker" in " ".join(one.info["cmdline"] or [])]
+    running = ((one, " ".join(one.info["cmdline"] or [])) for one in psutil.process_iter(["cmdline"]))
+    at_work = [one for one, name in running if name.startswith(("ray::Worker", "ray::write_shard"))]
     if at_work:
         print(f"killing process {at_work[0].pid} in the middle of the second pass")
         os.kill(at_work[0].pid, signal.SIGKILL)

@@ -245,7 +245,7 @@ def _said_in_a_sentence(ray: Any) -> Iterator[None]:
             errors.OutOfMemoryError: ("a node out of memory", "Use fewer --workers on each node, or larger nodes."),
             errors.ObjectStoreFullError: ("an object store that is full", "Give Ray more: --object-store-memory."),
             errors.OutOfDiskError: ("a node with a full disk", "Make room where Ray keeps its files."),
-            errors.RayActorError: (f"one that died {TRIES + 1} times", "See the logs of Ray for why."),
+            errors.RayActorError: ("one that is gone, or its node", "See the logs of Ray for why."),
         }
         found, hint = next((reasons[kind] for kind in reasons if isinstance(error, kind)), (_first_line(error), ""))
         again = "What was finished is kept; the same command goes on."
