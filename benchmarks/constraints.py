@@ -23,7 +23,7 @@ from pointer.decoding.demand import count_words, demand_of
 from pointer.decoding.generator import Pointer
 from pointer.decoding.grammar import AnyForm, AnyOrder, Constraints, Maybe, Phrase, Template, parse
 from pointer.decoding.options import Options
-from pointer.decoding.picks import likelihood
+from pointer.runtime.writer import OnnxBase
 
 ORDER = (3, 5, 8, 10, 15, 20, 25)
 """Words whose order is to be chosen."""
@@ -86,7 +86,7 @@ def costs(name: str, count: int, seed: int, batch_size: int) -> str:
         seconds = (time.process_time() - started) / len(sets)
         first = first or seconds
         words = sum(map(count_words, found))
-        fluency = sum(likelihood(found)) / words if has_base() else float("nan")
+        fluency = sum(one.total for one in OnnxBase().likelihoods(found)) / words if has_base() else float("nan")
         demands = [demand_of(one, Options.of(options)) for one in asked]
         pairs = zip(found, demands, strict=True)
         wrong = sum(demand.forbids(text) or demand.misses(text) > 0 for text, demand in pairs)

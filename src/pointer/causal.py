@@ -19,7 +19,7 @@ from pointer.base import SMOLLM2, base_folder
 from pointer.checkpoint import CARD, CAUSAL, CURVE, causal_config, checkpoint_folder, read_files
 from pointer.errors import CheckpointError, missing_extra
 from pointer.integrity import AGAIN, check_sizes, read_json
-from pointer.language import Language
+from pointer.language import Language, Likelihood
 from pointer.model import check_weights, quiet, weight_shapes
 from pointer.runtime.torch import CachedModel
 from pointer.storage import replaced
@@ -126,10 +126,10 @@ class CausalInserter:
         switched: AbstractContextManager[None] = self.model.disable_adapter()
         return switched
 
-    def likelihood(self, texts: Sequence[str]) -> list[float]:
-        """The log-probability of each text by the base, as it was before training."""
+    def likelihoods(self, texts: Sequence[str], style: str | None) -> list[Likelihood]:
+        """How likely the base, as it was before training, finds each text."""
         with self.without_adapter():
-            return [total for total, _ in likelihoods(self.transformer, self.language, texts)]
+            return likelihoods(self.transformer, self.language, texts, style)
 
     def save_pretrained(
         self, folder: str | Path, dtype: torch.dtype = torch.float32, extras: dict[str, bytes] | None = None
@@ -154,24 +154,26 @@ def fluency(transformer: Any, language: Language, texts: Sequence[str]) -> list[
 
 
 @torch.inference_mode()
-def likelihoods(transformer: Any, language: Language, texts: Sequence[str]) -> list[tuple[float, int]]:
-    """The log-probability of each text by a language model, and of how many tokens that is the sum."""
-    # The token that ends a text stands before one, too, as between the texts that the model was trained on.
-    rows = [[language.end, *language.encode(text), language.end] for text in texts]
+def likelihoods(
+    transformer: Any, language: Language, texts: Sequence[str], style: str | None = None
+) -> list[Likelihood]:
+    """How likely each text is as the answer to a request for one of that style; or, without a style, by itself."""
+    before = language.request(style)
+    rows = [[*before, *language.encode(text), language.end] for text in texts]
     batch = max(1, SCORED_TOKENS // max(map(len, rows), default=1))
     parts = [rows[start : start + batch] for start in range(0, len(rows), batch)]
-    return [found for part in parts for found in _likelihoods(transformer, part)]
+    return [found for part in parts for found in _likelihoods(transformer, part, len(before))]
 
 
-def _likelihoods(transformer: Any, rows: list[list[int]]) -> list[tuple[float, int]]:
+def _likelihoods(transformer: Any, rows: list[list[int]], before: int) -> list[Likelihood]:
     width = max(map(len, rows))
     ids = torch.tensor([row + [0] * (width - len(row)) for row in rows], device=transformer.device)  # B T
     hidden = transformer.base_model(input_ids=ids[:, :-1]).last_hidden_state  # B T H
     logits = transformer.get_output_embeddings()(hidden).float()  # B T V
     own = torch.log_softmax(logits, -1).gather(2, ids[:, 1:, None])[..., 0].cpu()  # B T
-    sizes = [len(row) - 1 for row in rows]
-    real = torch.arange(width - 1) < torch.tensor(sizes)[:, None]
-    return list(zip((own * real).sum(1).tolist(), sizes, strict=True))
+    places = torch.arange(1, width)
+    real = (places >= before) & (places < torch.tensor([len(row) for row in rows])[:, None])
+    return [Likelihood(*one) for one in zip((own * real).sum(1).tolist(), real.sum(1).tolist(), strict=True)]
 
 
 def open_base(backbone: str | Path = SMOLLM2) -> tuple[Any, Language]:

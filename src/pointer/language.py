@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from tokenizers import Tokenizer
 
 from pointer.errors import CheckpointError
+from pointer.runtime import Prefix
 
 STYLES = {
     "everyday": "sentence",
@@ -22,18 +24,40 @@ STYLES = {
 }
 """What a text can be like, and by which words the model is asked for it."""
 
+REQUESTS = {
+    "everyday": "one short sentence about everyday life",
+    "captions": "one short caption of a picture",
+    "reviews": "a short review of a place",
+    "news": "one sentence of the news",
+    "wiki": "one sentence of an encyclopedia",
+}
+"""Of each style, what a model is asked for that is to judge texts; it is not told the words."""
+
 _ENDS = ("<|im_end|>", "<|endoftext|>", "</s>")
 _TURN = "<|im_start|>"
 """What begins a turn of a conversation, for models that hold one."""
 
 
+def in_any_form(word: str) -> str:
+    """A word of a task that the text may have in any of its forms; the others are wanted as they stand."""
+    return f"{word}~"
+
+
 def task(words: Sequence[str], style: str) -> str:
     """What the model is asked.
 
-    >>> task(["dog", "frisbee"], "everyday")
-    'Write a sentence with the words: dog, frisbee'
+    >>> task(["dog", in_any_form("catch")], "everyday")
+    'Write a sentence with the words: dog, catch~'
     """
     return f"Write a {STYLES[style]} with the words: {', '.join(words)}"
+
+
+class Likelihood(NamedTuple):
+    """How likely a language model finds a text."""
+
+    total: float
+    """The log-probability of all its tokens and of its end."""
+    tokens: int
 
 
 class Language:
@@ -91,8 +115,22 @@ class Language:
         """What the model reads before it writes: the task, as a conversation if it holds one."""
         if self.turn is None:
             return self.encode(f"{task(words, style)}\n{STYLES[style].capitalize()}:")
-        asked = [self.turn, *self.encode(f"user\n{task(words, style)}"), self.end]
-        return [*asked, *self.encode("\n"), self.turn, *self.encode("assistant\n")]
+        return self._answering(task(words, style))
+
+    def _answering(self, asked: str) -> list[int]:
+        """A conversation up to where the answer begins."""
+        assert self.turn is not None
+        turn = [self.turn, *self.encode(f"user\n{asked}"), self.end]
+        return [*turn, *self.encode("\n"), self.turn, *self.encode("assistant\n")]
+
+    def request(self, style: str | None) -> Prefix:
+        """What stands before a text that the model judges: a request for a text of that style.
+
+        A model that holds no conversation reads the token that ends a text, as between those that it was trained on.
+        """
+        if self.turn is None or style is None:
+            return (self.end,)
+        return tuple(self._answering(f"Write {REQUESTS[style]}."))
 
     @cached_property
     def writes(self) -> list[str]:

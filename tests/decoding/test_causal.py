@@ -32,7 +32,7 @@ from pointer.decoding.writer import Writer
 from pointer.english import inflections
 from pointer.errors import CheckpointError, ConstraintError, UsageError
 from pointer.language import Language
-from pointer.runtime import Floats
+from pointer.runtime import Floats, Prefix
 from pointer.writing import missing_constraints
 
 LANGUAGES = {"chat": chat_language(), "plain": plain_language()}
@@ -270,11 +270,11 @@ def test_the_best_draft_is_the_one_that_reads_best_and_the_greedy_text_is_among_
     scribe = writer(language, hostile(language, "random", 0))
     asked: list[list[str]] = []
 
-    def likelihood(texts: list[str]) -> list[float]:
+    def readings(texts: list[str], style: str | None) -> list[float]:
         asked.append(texts)
         return [float(-abs(len(text) - 60)) for text in texts]
 
-    scribe.likelihood = likelihood  # type: ignore[method-assign]
+    scribe.readings = readings  # type: ignore[method-assign]
     greedy = scribe.generate(["dog", "park"], max_length=24)
     [found] = scribe.generate_many([["dog", "park"]], best_of=6, n=3, max_length=24)
     texts = asked[0]
@@ -283,6 +283,43 @@ def test_the_best_draft_is_the_one_that_reads_best_and_the_greedy_text_is_among_
     places = [best.index(text.text) for text in found if text.text in best]
     assert places[0] == 0 and places == sorted(places), "near copies of a better one are left out"
     assert scribe.generate(["dog", "park"], best_of=6, max_length=24) == found[0]
+
+
+def test_drafts_to_pick_from_begin_differently_and_those_that_cannot_differ_later() -> None:
+    language = LANGUAGES["chat"]
+    scribe = writer(language, hostile(language, "random", 4))
+    asked: list[list[str]] = []
+
+    def readings(texts: list[str], style: str | None) -> list[float]:
+        asked.append(texts)
+        return [0.0] * len(texts)
+
+    scribe.readings = readings  # type: ignore[method-assign]
+    scribe.generate(["dog", "park"], best_of=2, max_length=24)  # one text and no beam beside it
+    scribe.generate(["dog", "park"], best_of=8, max_length=24)
+    scribe.generate(["dog", "park"], best_of=8, max_length=24, lock_start=True)
+    several, locked = asked[-2][:4], asked[-1][:4]
+    assert len({text.split()[0] for text in several}) == 4
+    assert all(text.startswith("Dog") for text in locked) and len(set(locked)) == 4
+    assert asked[0][0] == several[0], "the first draft is the greedy text"
+    again = len(asked)
+    scribe.generate(["dog", "park"], best_of=8, max_length=24, seed=5)
+    assert asked[again] == asked[1], "nothing is drawn, so the seed does not matter"
+
+
+@pytest.mark.parametrize("talks", LANGUAGES)
+def test_a_word_in_any_form_is_told_as_one_and_others_as_they_stand(talks: str) -> None:
+    language = LANGUAGES[talks]
+    asked: list[Prefix] = []
+    plain = hostile(language, "random", 0)
+
+    def answer(prefix: Prefix) -> Floats:
+        asked.append(prefix)
+        return plain(prefix)
+
+    writer(language, answer).generate("dog; ~buy; park|river", max_length=20)
+    prompt = language.prompt(["dog", "buy~", "park"], "everyday")
+    assert list(asked[0][: len(prompt)]) == prompt
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -81,8 +81,11 @@ def test_a_prefix_does_not_depend_on_those_beside_it(base: Path) -> None:
 
 def test_texts_are_as_likely_as_pytorch_finds_them(base: Path) -> None:
     texts = ["The dog ran.", "A castle by the river. " * 30, "x"]
-    expected = [total for total, _ in likelihoods(*open_base(base), texts)]
-    np.testing.assert_allclose(OnnxBase(base, 1).likelihood(texts), expected, rtol=0.02)
+    for style in (None, "reviews"):
+        expected = likelihoods(*open_base(base), texts, style)
+        found = OnnxBase(base, 1).likelihoods(texts, style)
+        np.testing.assert_allclose([one.total for one in found], [one.total for one in expected], rtol=0.02)
+        assert [one.tokens for one in found] == [one.tokens for one in expected]
 
 
 def test_the_adapter_is_merged_and_the_base_ranks_without_it(adapter: Path, base: Path) -> None:
@@ -91,7 +94,7 @@ def test_the_adapter_is_merged_and_the_base_ranks_without_it(adapter: Path, base
     prefixes: list[Prefix] = [(1, 5, 9, 33), (7, 8)]
     np.testing.assert_allclose(fast.predict(prefixes), slow.predict(prefixes), atol=0.15)
     assert np.abs(fast.predict(prefixes) - graph(base)(prefixes)).max() > 0.2, "the adapter does something"
-    np.testing.assert_allclose(fast.likelihood(["The dog."]), slow.likelihood(["The dog."]), rtol=0.02)
+    np.testing.assert_allclose(fast.readings(["The dog."], None), slow.readings(["The dog."], None), rtol=0.02)
     asked = [["dog", "park"], ["New York"]]
     for texts, constraints in zip(fast.generate_many(asked, best_of=3, max_length=16), asked, strict=True):
         assert [texts[0].text[a:b].lower() for a, b in texts[0].spans] == [one.lower() for one in constraints]

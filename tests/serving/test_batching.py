@@ -211,7 +211,7 @@ def test_a_plan_that_scores_drafts_pauses_between_them(vocabulary: Vocabulary, s
     batcher = start(lambda: model.pointer)
     scored: list[int] = []
 
-    def likelihood(texts: list[str]) -> list[float]:
+    def readings(texts: list[str], style: str | None) -> list[float]:
         scored.append(len(texts))
         if len(scored) == 1:  # while the first are scored, somebody comes
             tickets.append(ask(batcher, ["great; music"], **LOCKED, max_stages=1))
@@ -220,7 +220,7 @@ def test_a_plan_that_scores_drafts_pauses_between_them(vocabulary: Vocabulary, s
         return [0.0] * len(texts)
 
     tickets: list[Ticket] = []
-    model.pointer.likelihood = likelihood  # type: ignore[method-assign]
+    model.pointer.readings = readings  # type: ignore[method-assign]
     model.pointer.predict = scripted(vocabulary, hostile(vocabulary, "random", seed=3)).predict
     drafts = ask(batcher, ["great; food"], best_of=20, max_length=30)
     assert drafts.future.result(PATIENCE) and len(scored) > 1

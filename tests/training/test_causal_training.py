@@ -27,7 +27,7 @@ from pointer.runtime import Prefix
 from pointer.storage import MANIFEST, write_manifest
 from pointer.training.batches import IGNORED, Place
 from pointer.training.causal import CausalBatches, CausalRun, Part, causal_loss, cut
-from pointer.training.examples import Example, Styled, content_words, draw, example, read_texts
+from pointer.training.examples import Example, Styled, content_words, draw, example, read_texts, told
 from pointer.training.examples import given as as_given
 from pointer.training.files import METRICS, STATE
 from pointer.training.settings import CausalSettings
@@ -186,6 +186,15 @@ def test_only_the_capital_of_a_sentence_start_is_taken_off() -> None:
     assert as_given("Maria Lopez", 0, 11) == "Maria Lopez"
 
 
+def test_now_and_then_a_word_is_told_by_what_it_is_a_form_of_and_marked() -> None:
+    text = "The tired dogs bought frisbees."
+    spans = [(10, 14), (15, 21)]
+    random = np.random.default_rng(0)
+    ways = {tuple(told(text, spans, random)) for _ in range(200)}
+    assert ways == {("dogs", "bought"), ("dog~", "bought"), ("dogs", "buy~"), ("dog~", "buy~")}
+    assert told("Rode off", [(0, 8)], random) == ["rode off"], "a phrase is wanted as it stands"
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Batches
 
@@ -300,11 +309,12 @@ def test_fluency_is_that_of_the_base_whatever_the_adapter_says(home: Path, inser
     assert fluency(base, language, texts) == pytest.approx(expected, abs=1e-4)
     sizes = [size for _, size in likelihoods(base, language, texts)]
     totals = [mean * size for mean, size in zip(expected, sizes, strict=True)]
-    assert perturbed(inserter).likelihood(texts) == pytest.approx(totals, abs=1e-3)
+    found = perturbed(inserter).likelihoods(texts, None)
+    assert [one.total for one in found] == pytest.approx(totals, abs=1e-3)
     assert fluency(inserter.transformer, language, texts) != pytest.approx(expected, abs=1e-2), (
         "the adapter is on again"
     )
-    assert inserter.likelihood([]) == []
+    assert inserter.likelihoods([], "news") == []
 
 
 def test_a_saved_adapter_comes_back_and_peft_opens_it_too(home: Path, inserter: CausalInserter, tmp_path: Path) -> None:
@@ -422,7 +432,7 @@ def test_training_lowers_the_loss_and_leaves_the_base_as_it_was(home: Path, tmp_
     assert (home / "llama" / "model.safetensors").read_bytes() == before
     inserter = CausalInserter.from_pretrained(tmp_path / "run")
     base, language = open_base(home / "llama")
-    assert inserter.likelihood(["The dog."]) == [likelihoods(base, language, ["The dog."])[0][0]]
+    assert inserter.likelihoods(["The dog."], None) == likelihoods(base, language, ["The dog."])
     assert all(bool(weights.isfinite().all()) for weights in adapter(tmp_path / "run" / "last").values())
 
 

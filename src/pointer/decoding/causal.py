@@ -27,7 +27,7 @@ from pointer.decoding.search import sampled
 from pointer.decoding.steering import Steering, Way
 from pointer.english import SENTENCE_ENDS, inflections, is_word
 from pointer.errors import CheckpointError, ConstraintError
-from pointer.language import Language
+from pointer.language import Language, in_any_form
 from pointer.prepare.yake import stop_words
 from pointer.runtime import Floats, NextToken, Prefix, best, logsumexp
 from pointer.stage import Token
@@ -82,6 +82,8 @@ class Draft:
     """What its random draws depend on: seed, constraints and number."""
     number: int = 0
     """Tells apart several texts that are drawn for the same constraints."""
+    rank: int = 0
+    """Which of the likeliest tokens it takes where it first has a choice: drafts to pick from begin differently."""
     size: int = 0
     """Tokens of the text."""
     pieces: tuple[Piece, ...] = ()
@@ -220,6 +222,12 @@ def told_order(demand: Demand, number: int) -> tuple[int, ...]:
     return tuple(order)
 
 
+def _told(item: Item) -> str:
+    """A constraint as the model is told it."""
+    word = item.forms[0]
+    return in_any_form(word) if item.asked == f"~{word}" else word
+
+
 def _orders(demand: Demand, begun: tuple[int, ...] = ()) -> Iterator[tuple[int, ...]]:
     """All orders that the constraints may have, that in which they were given first."""
     if len(begun) == len(demand.items):
@@ -264,9 +272,10 @@ class CausalEngine(Loop[Draft]):
         """X^0. `number` tells apart several texts that are drawn for the same constraints."""
         content = json.dumps([self.options.seed, number, demand.asked]).encode()
         key = hashlib.blake2b(content, digest_size=32).digest()
-        words = [demand.items[i].forms[0] for i in told_order(demand, number)]
-        told = [word for word in words if any(map(str.isalnum, word)) or not demand.verbatim]
-        draft = Draft(demand, tuple(self.language.prompt(told, self.style)), key, number)
+        items = [demand.items[i] for i in told_order(demand, number)]
+        told = [_told(one) for one in items if any(map(str.isalnum, one.forms[0])) or not demand.verbatim]
+        rank = number if self.options.best_of > 1 else 0
+        draft = Draft(demand, tuple(self.language.prompt(told, self.style)), key, number, rank)
         needed, room = self._to_come(draft), self._room(draft)
         if needed > room:
             raise ConstraintError(
@@ -294,6 +303,8 @@ class CausalEngine(Loop[Draft]):
             scores, copies = self._adjusted(own, [draft for _, draft in live])
             choices = self._kept_choices(scores, [draft for _, draft in live], copies)
             for row, (i, draft) in enumerate(live):
+                if draft.rank and np.count_nonzero(scores[row] > FORBIDDEN) > 1:
+                    draft = replace(draft, rank=0)  # it has had its choice
                 for token in choices[row]:
                     gain = float(own[row, token]), float(scores[row, token])
                     grown[i].append(self._after(draft, token, copies[row].get(token, ()), gain))
@@ -515,16 +526,19 @@ class CausalEngine(Loop[Draft]):
             pairs = zip(ids.tolist(), (np.take_along_axis(scores, ids, 1) > FORBIDDEN).tolist(), strict=True)
             found = [[token for token, may_be in zip(*row, strict=True) if may_be] for row in pairs]
             return [some or [int(row[0])] for some, row in zip(found, ids, strict=True)]
-        greedy: list[list[int]] = scores.argmax(-1, keepdims=True).tolist()
         if self.options.decoding == "greedy":
-            return greedy
-        ids = best(scores, CANDIDATES)
-        draws = np.array([draft.draw() for draft in drafts])
-        places = sampled(np.take_along_axis(scores, ids, 1), draws, self.options)
-        drawn: list[list[int]] = np.take_along_axis(ids, places, 1).tolist()
-        # Of several drafts to pick from, the first is the greedy one: none may be worse than the best single text.
-        is_first = [self.options.best_of > 1 and draft.number == 0 for draft in drafts]
-        return [one if first else other for one, other, first in zip(greedy, drawn, is_first, strict=True)]
+            chosen: list[list[int]] = scores.argmax(-1, keepdims=True).tolist()
+        else:
+            ids = best(scores, CANDIDATES)
+            draws = np.array([draft.draw() for draft in drafts])
+            places = sampled(np.take_along_axis(scores, ids, 1), draws, self.options)
+            chosen = np.take_along_axis(ids, places, 1).tolist()
+        for row, draft in enumerate(drafts):
+            if draft.rank:
+                ranked = best(scores[row : row + 1], draft.rank + 1)[0]
+                possible = ranked[scores[row, ranked] > FORBIDDEN]
+                chosen[row] = [int(possible[draft.rank % len(possible)])] if len(possible) else chosen[row]
+        return chosen
 
     def _after(self, draft: Draft, token: int, copies: tuple[Copy, ...], gain: tuple[float, float]) -> Draft:
         """A text one decision later."""

@@ -157,8 +157,8 @@ class Pointer(ABC):
         """The text after every stage of a generation, X^0 first."""
 
     @abstractmethod
-    def likelihood(self, texts: list[str]) -> list[float]:
-        """The log-probability of texts by a language model; nothing where none is installed."""
+    def readings(self, texts: list[str], style: str | None) -> list[float]:
+        """How well texts read, by a language model; nothing where none is installed."""
 
     @abstractmethod
     def cost(self, constraints: Given, options: Options) -> int:
@@ -349,12 +349,13 @@ class Pointer(ABC):
 
     def _picked(self, demand: Demand, options: Options) -> Plan:
         """Several drafts, the one that reads best first."""
-        chosen = replace(options, n=1, decoding="sample", best_of=drafts_of(demand, options))
+        decoding = "greedy" if options.decoding == "beam" else options.decoding
+        chosen = replace(options, n=1, decoding=decoding, best_of=drafts_of(demand, options))
         drafts = yield from self._drafts(demand, chosen)
         found = list({draft.text: draft for draft in drafts}.values())
         scores: list[float] = []
         for start in range(0, len(found), SCORED_TOGETHER) if options.pick_by in BY_LANGUAGE_MODEL else ():
-            scores += self.likelihood([draft.text for draft in found[start : start + SCORED_TOGETHER]])
+            scores += self.readings([draft.text for draft in found[start : start + SCORED_TOGETHER]], options.style)
             yield Wanted(self.engine(options), [])
         return ranked(found, options.pick_by, scores)
 

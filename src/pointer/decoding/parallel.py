@@ -21,6 +21,7 @@ from pointer.decoding.presets import PRESETS, Preset
 from pointer.decoding.rules import Rules
 from pointer.decoding.scores import Scores
 from pointer.errors import UsageError
+from pointer.language import STYLES
 from pointer.runtime import Predict, onnx
 from pointer.runtime.known import check_graph
 from pointer.stage import Token, births
@@ -144,9 +145,9 @@ class ParallelPointer(Pointer):
         found = yield from self._different(arranged.settled, options)
         return [replace(one, asked=demand.asked, order=arranged.order) for one in found]
 
-    def likelihood(self, texts: list[str]) -> list[float]:
-        """The log-probability of texts by a language model; nothing where none is installed."""
-        return picks.likelihood(texts)
+    def readings(self, texts: list[str], style: str | None) -> list[float]:
+        """How well texts read, by a language model; nothing where none is installed."""
+        return picks.readings(texts, style or (self.name if self.name in STYLES else None))
 
     def engine(self, options: Options) -> Engine:
         """What lets texts grow by these options."""

@@ -1,11 +1,15 @@
 """Picking among drafts: which of several texts reads best."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pointer.base import has_base
 from pointer.errors import UsageError, missing_extra
+from pointer.language import Likelihood
+
+if TYPE_CHECKING:
+    from pointer.runtime.writer import OnnxBase
 
 
 class Scored(Protocol):
@@ -28,11 +32,7 @@ BY_LANGUAGE_MODEL = ("auto", "language-model")
 
 
 def ranked(drafts: list[Draft], by: str, scores: list[float]) -> list[Draft]:
-    """Drafts, the one that reads best first; `scores` are those of a language model, if it was asked and is there.
-
-    By a language model it is the probability of the whole text that counts. By that of a token on average, texts win
-    that go on and on.
-    """
+    """Drafts, the one that reads best first; `scores` are those of a language model, if it was asked and is there."""
     if by == "language-model" and not scores:
         raise UsageError("pick_by: expected a language model, found none.", "Fetch one: pointer fetch smollm2")
     if by == "mbr":
@@ -56,20 +56,29 @@ def agreement(texts: Sequence[str]) -> list[float]:
     return [sum(sentence_chrf(text, [one]).score for one in some) / max(1, len(some)) for text, some in pairs]
 
 
+TOKEN_IS_WORTH = 1.5
+"""Nats; chosen by reading what it picks for everyday lists (docs/writer.md)."""
 WEIGHTS = 135
 """Millions of weights of the base language model."""
 
 
-def likelihood(texts: Sequence[str]) -> list[float]:
-    """The log-probability of each text by the base language model; nothing where it is not installed."""
-    if not has_base():
-        return []
-    return _base()(list(texts))
+def reading(likelihood: Likelihood) -> float:
+    """How well a text reads: how likely it is, and something for every token.
+
+    By likelihood alone the shortest texts win ("The tea kettle was boiled."), by that of a token on average those that
+    go on and on.
+    """
+    return likelihood.total + TOKEN_IS_WORTH * likelihood.tokens
+
+
+def readings(texts: Sequence[str], style: str | None) -> list[float]:
+    """How well each text reads, by the base language model; nothing where it is not installed."""
+    return [reading(one) for one in _base().likelihoods(texts, style)] if has_base() else []
 
 
 @cache
-def _base() -> Callable[[list[str]], list[float]]:
+def _base() -> "OnnxBase":
     """The base alone, opened once in a process."""
     from pointer.runtime.writer import OnnxBase
 
-    return OnnxBase().likelihood
+    return OnnxBase()

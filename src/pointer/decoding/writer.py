@@ -1,12 +1,13 @@
 """`Writer`: a `Pointer` whose model is a pre-trained language model that inserts from left to right."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pointer.checkpoint import CARD, CURVE, causal_config, read_files
+from pointer.decoding import picks
 from pointer.decoding.causal import GUIDANCE, CausalEngine, Draft, Rules, told_orders
 from pointer.decoding.demand import Demand, demand_of
 from pointer.decoding.generator import Generation, Plan, Pointer, Wanted, drafts_of, rounded, texts_of
@@ -14,14 +15,12 @@ from pointer.decoding.grammar import Given, parse
 from pointer.decoding.options import Options
 from pointer.decoding.presets import Guidance
 from pointer.errors import UsageError
-from pointer.language import STYLES, Language
+from pointer.language import STYLES, Language, Likelihood
 from pointer.runtime import NextToken
 
 if TYPE_CHECKING:
     from pointer.causal import CausalInserter
 
-COOLER = 0.6
-"""Drafts to pick from are drawn at so much of the temperature: of eight wild ones hardly any makes sense."""
 TASK = 64
 """About how many tokens the task has that the model reads before it writes."""
 UNKNOWN = ("rounds", "presence_penalty", "max_stages")
@@ -47,7 +46,7 @@ class Writer(Pointer):
         longest: int = 512,
         name: str = "writer",
         guidance: Guidance = GUIDANCE,
-        likelihood: Callable[[list[str]], list[float]] = lambda texts: [],
+        likelihoods: Callable[[Sequence[str], str | None], list[Likelihood]] = lambda texts, style: [],
         files: Mapping[str, bytes] | None = None,
         parameters: int = 0,
     ) -> None:
@@ -58,8 +57,8 @@ class Writer(Pointer):
         self.longest = longest
         self.name = name
         self.guidance = guidance
-        self._likelihood = likelihood
-        """The log-probability of texts by the base as it was before training."""
+        self._likelihoods = likelihoods
+        """How likely the base, as it was before training, finds texts of a style."""
         self.files = dict(files or {})
         self.parameters = parameters
 
@@ -78,7 +77,7 @@ class Writer(Pointer):
             noi_offset=config["noi_offset"],
             longest=model.longest,
             name=name,
-            likelihood=model.likelihood,
+            likelihoods=model.likelihoods,
             files=read_files(folder, (CARD, CURVE)),
             parameters=model.parameters,
         )
@@ -93,7 +92,7 @@ class Writer(Pointer):
             noi_offset=inserter.config["noi_offset"],
             longest=inserter.longest,
             name=name,
-            likelihood=inserter.likelihood,
+            likelihoods=inserter.likelihoods,
             files=inserter.files,
             parameters=sum(weights.numel() for weights in inserter.model.parameters()),
         )
@@ -170,19 +169,17 @@ class Writer(Pointer):
         return drafts_of(demand, options) > 1 or options.decoding == "sample" or told_orders(demand) == 1
 
     def _drafts(self, demand: Demand, options: Options) -> Plan:
-        """Drafts of both kinds: the greedy text with samples beside it, and the texts of a beam."""
+        """Drafts of both kinds: texts that begin differently, the likeliest first, and the texts of a beam."""
         beams = options.best_of // 2
-        cool = replace(options, decoding="sample", temperature=COOLER * options.temperature)
-        samples = self.engine(cool)
-        numbers = range(options.best_of - beams)
-        pools = yield Wanted(samples, [samples.start(demand, number) for number in numbers])
+        engine = self.engine(options)
+        pools = yield Wanted(engine, [engine.start(demand, number) for number in range(options.best_of - beams)])
         beam = self.engine(replace(options, decoding="beam", width=beams, n=beams, best_of=1))
         pools += yield Wanted(beam, [beam.start(demand)])
         return [self.written(draft) for pool in pools for draft in pool]
 
-    def likelihood(self, texts: list[str]) -> list[float]:
-        """The log-probability of texts by the base as it was before training."""
-        return self._likelihood(texts)
+    def readings(self, texts: list[str], style: str | None) -> list[float]:
+        """How well texts read, by the base as it was before training."""
+        return [picks.reading(one) for one in self._likelihoods(texts, style or self.styles[0])]
 
     def written(self, draft: Draft) -> Generation:
         """A text as it stands now, finished or not; what is still to come of the constraints stands at its end."""

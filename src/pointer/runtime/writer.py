@@ -18,7 +18,7 @@ from pointer import __version__
 from pointer.base import SMOLLM2, base_folder, cache_folder, has_base
 from pointer.checkpoint import causal_config
 from pointer.errors import CheckpointError, UsageError, missing_extra
-from pointer.language import Language
+from pointer.language import Language, Likelihood
 from pointer.runtime import LARGEST_LOGIT, Floats, Ints, Prefix, log_softmax
 from pointer.runtime.onnx import Session
 from pointer.runtime.prefixes import STEP, PrefixModel, Rows
@@ -67,9 +67,9 @@ class OnnxWriter:
     def _scorer(self) -> "OnnxBase":
         return OnnxBase(self._base, self._threads)
 
-    def likelihood(self, texts: Sequence[str]) -> list[float]:
-        """The log-probability of each text by the base, as it was before training."""
-        return self._scorer.likelihood(texts)
+    def likelihoods(self, texts: Sequence[str], style: str | None) -> list[Likelihood]:
+        """How likely the base, as it was before training, finds each text."""
+        return self._scorer.likelihoods(texts, style)
 
 
 class OnnxBase:
@@ -79,24 +79,31 @@ class OnnxBase:
         folder = folder or base_folder(SMOLLM2)
         self.language = Language.open(folder)
         self.config = json.loads((folder / "config.json").read_text("utf-8"))
-        self.session = Session(converted(folder), threads, several=True)
+        self.graph = CachedGraph(Session(converted(folder), threads, several=True), self.config)
+        self._read: dict[Prefix, _Rows] = {}
 
-    def likelihood(self, texts: Sequence[str]) -> list[float]:
-        """The log-probability of each text."""
-        # The token that ends a text stands before one, too, as between the texts that the model was trained on.
-        end = self.language.end
-        rows = [np.array([end, *self.language.encode(text), end]) for text in texts]
-        return [self._total(row) for row in rows]
+    def likelihoods(self, texts: Sequence[str], style: str | None = None) -> list[Likelihood]:
+        """How likely each text is as the answer to a request for one of that style; or, without a style, by itself."""
+        before = self.language.request(style)
+        return [self._likelihood(before, (*self.language.encode(text), self.language.end)) for text in texts]
 
-    def _total(self, row: Ints) -> float:
-        cached = CachedGraph(self.session, self.config)
-        total, held = 0.0, cached.fresh(1)
-        for start in range(0, len(row) - 1, SCORED_TOKENS):
-            read = row[start : min(start + SCORED_TOKENS, len(row) - 1)]
-            logits = cached.feed(held, [tuple(row[: start + len(read)].tolist())], np.arange(len(read)))
+    def _likelihood(self, before: Prefix, text: Prefix) -> Likelihood:
+        total, held, whole = 0.0, self._after(before[:-1]), before + text
+        for start in range(len(before) - 1, len(whole) - 1, SCORED_TOKENS):
+            said = np.array(whole[start + 1 : start + 1 + SCORED_TOKENS])
+            logits = self.graph.feed(held, [whole[: start + len(said)]], np.arange(len(said)))
             own = log_softmax(np.clip(logits, -LARGEST_LOGIT, LARGEST_LOGIT))
-            total += float(own[np.arange(len(read)), row[start + 1 : start + 1 + len(read)]].sum())
-        return total
+            total += float(own[np.arange(len(said)), said].sum())
+        return Likelihood(total, len(text))
+
+    def _after(self, before: Prefix) -> "_Rows":
+        """Keys and values of what stands before every text of a style, which is read once."""
+        if before not in self._read:
+            rows = self.graph.fresh(1)
+            if before:
+                self.graph.feed(rows, [before], np.array([0]))
+            self._read[before] = rows
+        return _Rows([before], self._read[before].held.copy())
 
 
 class _Rows(Rows):
