@@ -2,10 +2,12 @@
 
 import json
 import os
+import secrets
 import signal
+import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,16 +15,19 @@ from typing import Any
 import pytest
 from conftest import SAMPLE, Run
 
+from pointer import engines
 from pointer.decoding.bulk import PART_LINES, Asked, Written, open_results
 from pointer.decoding.generator import Generation
 from pointer.decoding.grammar import parse
 from pointer.decoding.options import Options
 from pointer.engines import workers
-from pointer.errors import CorpusError, DataError, StorageError, UsageError
+from pointer.errors import ClusterError, CorpusError, DataError, StorageError, UsageError
 from pointer.prepare import shards
 from pointer.prepare.corpus import Corpus, Text, listed
 from pointer.prepare.shards import Preparation, PreparedData, prepare
 
+# Clusters of tests have a token of their own; Ray reads this as it is imported.
+os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 ray = pytest.importorskip("ray")
 
 
@@ -100,11 +105,122 @@ def test_options_that_cannot_be_are_refused(options: dict[str, Any], said: str) 
         pass
 
 
-def test_no_cluster_is_one_sentence(pointer: Run, tmp_path: Path) -> None:
-    asked = ["prepare", str(SAMPLE), "--out", str(tmp_path / "data"), "--engine", "ray", "--address", "127.0.0.1:1"]
-    found = pointer(*asked, NO_COLOR="1")
-    assert found.returncode != 0 and "Traceback" not in found.stderr
-    assert "Expected a Ray cluster at 127.0.0.1:1, found none" in " ".join(found.stderr.split())
+# ---------------------------------------------------------------------------------------------------------------------
+# What goes wrong with a cluster is one sentence
+
+HIDES = """
+import sys
+
+class Hides:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "pointer":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Hides())
+"""
+"""Run when an interpreter starts: it then has no package `pointer`."""
+
+
+@pytest.fixture
+def refused(tmp_path: Path) -> Callable[..., str]:
+    """What `pointer prepare --engine ray --address ADDRESS`, run by `program`, says as it fails."""
+
+    def run(address: str, program: str = "", **environment: str) -> str:
+        arguments = ["prepare", str(SAMPLE), "--out", str(tmp_path / "data"), "--engine", "ray", "--address", address]
+        command = [sys.executable, "-c", f"{program}\nfrom pointer.cli import main\nmain()", *arguments]
+        everything = os.environ | {"NO_COLOR": "1", "COLUMNS": "120"} | environment
+        found = subprocess.run(command, capture_output=True, text=True, env=everything)
+        assert found.returncode == 1 and found.stdout == "", found
+        said = " ".join(found.stderr.split())
+        assert said.startswith("pointer: Expected"), said
+        return said
+
+    return run
+
+
+def address_of(cluster: None) -> str:
+    return str(ray.get_runtime_context().gcs_address)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere"])
+def test_nobody_at_the_address_is_one_sentence(refused: Callable[..., str], address: str) -> None:
+    said = refused(address)
+    assert f"Expected a Ray cluster at {address}, found none" in said and "Start one with `ray start --head`" in said
+
+
+def test_another_version_of_ray_is_one_sentence(cluster: None, refused: Callable[..., str]) -> None:
+    said = refused(address_of(cluster), "import ray\nray.__version__ = '2.39.0'")
+    assert f"Expected Ray {ray.__version__} and Python" in said and "found Ray 2.39.0 and Python" in said
+    assert said.endswith("Install the same here.")
+
+
+def test_no_token_for_a_cluster_that_wants_one_is_one_sentence(cluster: None, refused: Callable[..., str]) -> None:
+    said = refused(address_of(cluster), RAY_AUTH_TOKEN="", RAY_AUTH_TOKEN_PATH=os.devnull)
+    assert "found none that lets us in" in said and "RAY_AUTH_TOKEN" in said
+
+
+def test_a_worker_without_the_package_is_one_sentence(
+    cluster: None, refused: Callable[..., str], tmp_path: Path
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(HIDES)
+    job = {"runtime_env": {"env_vars": {"PYTHONPATH": str(tmp_path)}}}
+    said = refused(address_of(cluster), RAY_JOB_CONFIG_JSON_ENV_VAR=json.dumps(job))
+    assert "Expected the package pointer-text on every node, found one without it." in said
+    assert said.endswith('Install it there: pip install "pointer-text[train,cluster]"')
+
+
+def test_a_worker_with_another_version_of_the_package_is_one_sentence(
+    cluster: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engines, "__version__", "0.0.1")  # here, and not there
+    with (
+        pytest.raises(ClusterError, match=r"Expected pointer-text 0.0.1 on every node, found \d"),
+        workers(partial(held, 7), 2, "ray"),
+    ):
+        pass
+
+
+def test_more_workers_than_cores_are_refused_rather_than_waited_for(cluster: None) -> None:
+    with pytest.raises(UsageError, match="expected at most 2, one a core, found 3"), workers(int, 3, "ray"):
+        pass
+
+
+def fail(number: int, kind: str) -> None:
+    """As Ray does where a node has no more of something."""
+    raise (MemoryError if kind == "MemoryError" else getattr(ray.exceptions, kind))("1 GB of 1 GB are used")
+
+
+@pytest.mark.parametrize(
+    ("kind", "said", "hint"),
+    [
+        ("OutOfMemoryError", "a node out of memory", "fewer --workers"),
+        ("MemoryError", "a node out of memory", "fewer --workers"),
+        ("ObjectStoreFullError", "an object store that is full", "--object-store-memory"),
+        ("OutOfDiskError", "a node with a full disk", "Make room"),
+        ("RaySystemError", "System error: 1 GB of 1 GB are used", ""),
+    ],
+)
+def test_a_node_that_has_no_more_is_one_sentence(cluster: None, kind: str, said: str, hint: str) -> None:
+    with workers(partial(held, 7), 1, "ray") as pool, pytest.raises(ClusterError) as found:
+        list(pool.map(fail, [(kind,)]))
+    assert f"Expected every worker to finish, found {said}. What was finished is kept" in found.value.message
+    assert hint in found.value.hint
+
+
+def die(number: int) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_piece_that_kills_every_worker_is_given_up_in_one_sentence(
+    cluster: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engines, "TRIES", 1)
+    with (
+        workers(partial(held, 7), 1, "ray") as pool,
+        pytest.raises(ClusterError, match=r"\(out of memory\?\)") as found,
+    ):
+        list(pool.map(die, [()]))
+    assert "fewer --workers" in found.value.hint
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ is replaced on a cluster, and its piece is done again: so a piece only answers, 
 
 import importlib
 import os
+import re
 import socket
 import threading
 from collections import Counter, deque
@@ -161,10 +162,14 @@ class _Cluster:
 
     def __init__(self, ray: Any, hold: Callable[[], Any], count: int | None) -> None:
         self.ray = ray
+        cores = int(ray.cluster_resources().get("CPU", 1))
+        if count is not None and count > cores:  # Ray would wait for more for ever
+            raise UsageError(
+                f"workers: expected at most {cores}, one a core, found {count}.", "Add nodes, or ask fewer."
+            )
         actor = ray.remote(Worker).options(num_cpus=1, max_restarts=-1, max_task_retries=TRIES)
-        self.actors = [actor.remote(hold) for _ in range(count or int(ray.cluster_resources().get("CPU", 1)))]
-        found = ray.get(self.actors[0].version.remote())
-        if found != __version__:
+        self.actors = [actor.remote(hold) for _ in range(count or cores)]
+        for found in set(ray.get([one.version.remote() for one in self.actors])) - {__version__}:
             raise ClusterError(
                 f"Expected pointer-text {__version__} on every node, found {found}.", "Install one version everywhere."
             )
@@ -174,7 +179,7 @@ class _Cluster:
         ahead: deque[Any] = deque()
         busy: dict[Any, Any] = {}
         load = Counter(dict.fromkeys(self.actors, 0))
-        with _said_in_a_sentence(self.ray):
+        with _in_a_sentence(self.ray):
             while True:
                 # What has come back early waits for its turn, but not without end: the answers are held in memory.
                 while len(busy) < AHEAD * len(load) and len(ahead) < 2 * AHEAD * len(load):
@@ -198,6 +203,8 @@ class _Cluster:
 @contextmanager
 def _cluster(count: int | None, address: str | None) -> Iterator[Any]:
     """Ray, connected to a cluster."""
+    # What Ray tells of its retries would otherwise stand among the texts, on standard output.
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".*")
     try:
         ray = importlib.import_module("ray")
     except ImportError as error:
@@ -206,15 +213,11 @@ def _cluster(count: int | None, address: str | None) -> Iterator[Any]:
     where: dict[str, Any] = {"address": address} if address else {"address": "local", "num_cpus": count}
     owned = not ray.is_initialized()  # else whoever calls us has a cluster already
     if owned:
-        try:
+        with _in_a_sentence(ray, address or "this machine", OSError, RuntimeError, ValueError):
             _knock(address)
             ray.init(**where, log_to_driver=False, logging_level="error")
-        except (OSError, RuntimeError, ValueError) as error:
-            hint = "Start one with `ray start --head`, or leave --address out to use the cores of this machine."
-            message = f"Expected a Ray cluster at {address}, found none ({_first_line(error)})."
-            raise ClusterError(message, hint) from error
     try:
-        with _said_in_a_sentence(ray):
+        with _in_a_sentence(ray):
             yield ray
     finally:
         if owned:
@@ -229,27 +232,49 @@ def _knock(address: str | None) -> None:
 
 
 @contextmanager
-def _said_in_a_sentence(ray: Any) -> Iterator[None]:
+def _in_a_sentence(ray: Any, address: str = "", *also: type[Exception]) -> Iterator[None]:
     """What goes wrong in a piece is raised as it was there; what goes wrong with the cluster, as one sentence."""
-    errors = ray.exceptions
     try:
         yield
-    except errors.RayTaskError as error:
-        raise error.cause from None
-    except errors.RayError as error:
-        said = str(error)
-        if "ModuleNotFoundError" in said or "No module named" in said:
-            found, hint = "one without it", 'Install it on every node: pip install "pointer-text[train,cluster]"'
-            raise ClusterError(f"Expected the package pointer-text on every node, found {found}.", hint) from error
-        reasons = {
-            errors.OutOfMemoryError: ("a node out of memory", "Use fewer --workers on each node, or larger nodes."),
-            errors.ObjectStoreFullError: ("an object store that is full", "Give Ray more: --object-store-memory."),
-            errors.OutOfDiskError: ("a node with a full disk", "Make room where Ray keeps its files."),
-            errors.RayActorError: ("one that is gone, or its node", "See the logs of Ray for why."),
-        }
-        found, hint = next((reasons[kind] for kind in reasons if isinstance(error, kind)), (_first_line(error), ""))
-        again = "What was finished is kept; the same command goes on."
-        raise ClusterError(f"Expected every worker to finish, found {found}. {again}", hint) from error
+    except (ray.exceptions.RayError, *also) as error:
+        raise _sentence(ray.exceptions, error, address) from error
+
+
+def _sentence(errors: Any, error: Exception, address: str) -> Exception:
+    """The error to raise in the place of `error`, which Ray raised; `errors` are those that it has."""
+    if isinstance(error, errors.RayTaskError):  # raised within a piece
+        error = error.cause
+        if not isinstance(error, errors.RayError | MemoryError):
+            return error
+    said = str(error)
+    versions = re.findall(r"Ray: (\S+)\s+Python: (\S+)", said)
+    if "Version mismatch" in said and len(versions) == 2:
+        there, here = (f"Ray {number} and Python {python}" for number, python in versions)
+        return ClusterError(
+            f"Expected {there}, as the cluster at {address} has, found {here}.", "Install the same here."
+        )
+    if "No module named" in said:
+        return ClusterError(
+            "Expected the package pointer-text on every node, found one without it.",
+            'Install it there: pip install "pointer-text[train,cluster]"',
+        )
+    if not isinstance(error, errors.RayError | MemoryError) or isinstance(error, errors.AuthenticationError):
+        return ClusterError(
+            f"Expected a Ray cluster at {address}, found none that lets us in ({_first_line(error)}).",
+            "Start one with `ray start --head`, give its token if it has one (RAY_AUTH_MODE=token and RAY_AUTH_TOKEN), "
+            "or leave --address out to use the cores of this machine.",
+        )
+    fewer = "Use fewer --workers on each node, or larger nodes."
+    reasons = {
+        (errors.OutOfMemoryError, MemoryError): ("a node out of memory", fewer),
+        errors.ObjectStoreFullError: ("an object store that is full", "Give Ray more: --object-store-memory."),
+        errors.OutOfDiskError: ("a node with a full disk", "Make room where Ray keeps its files."),
+        # A worker that Ray replaces is not said to have been short of memory, though most are.
+        errors.RayActorError: ("one that died again and again (out of memory?)", fewer + " The logs of Ray say why."),
+    }
+    found, hint = next((reasons[kind] for kind in reasons if isinstance(error, kind)), (_first_line(error), ""))
+    again = "What was finished is kept; the same command goes on."
+    return ClusterError(f"Expected every worker to finish, found {found}. {again}", hint)
 
 
 def _first_line(error: Exception) -> str:
