@@ -30,7 +30,7 @@ from pointer.evaluation.ngram import COUNTS, pieces, train_on_texts
 from pointer.evaluation.outputs import canonical
 from pointer.evaluation.perplexity import CausalScorer, Loss, NGramScorer, Scorer, perplexity
 from pointer.prepare.keywords import keywords
-from pointer.prepare.shards import Progress
+from pointer.progress import Progress
 from pointer.vocabulary import Vocabulary
 
 RESERVED = {"wiki/train": 50_000, "news/reuters": 50_000, "yelp/train": 12_000}

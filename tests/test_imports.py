@@ -18,7 +18,7 @@ PYPROJECT = Path(__file__).parents[1] / "pyproject.toml"
 # What everything may import; it imports nothing else of the package, and never torch.
 GROUND = {
     "errors", "fields", "storage", "english", "stage", "checkpoint", "text", "writing", "language", "vocabulary",
-    "picture", "card", "integrity",
+    "picture", "card", "integrity", "progress",
 }  # fmt: skip
 
 # What each part may import beside that: a sub-package, or a module of the top level.

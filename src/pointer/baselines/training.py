@@ -21,8 +21,8 @@ from torch import nn
 
 from pointer.baselines.checkpoint import open_checkpoint, parameters, save_checkpoint
 from pointer.card import Description
-from pointer.prepare.shards import Rows, StreamedRows
-from pointer.training.batches import Batches
+from pointer.prepare.shards import Rows, RowSource
+from pointer.training.batches import RowBatches
 from pointer.training.data import TrainingData
 from pointer.training.loop import Run
 from pointer.training.pairs import Pairs, all_pairs, cut, keyword_pieces
@@ -73,18 +73,18 @@ Predictions = Callable[[npt.NDArray[np.int64]], npt.NDArray[np.int64]]
 """How many predictions a system makes for texts of these lengths."""
 
 
-class TextBatches(Batches):
+class TextBatches(RowBatches):
     """The endless stream of steps over whole texts, each once an epoch."""
 
     def __init__(
         self,
-        rows: Rows | StreamedRows,
+        rows: RowSource,
         predictions: Predictions,
         settings: BaselineSettings,
         batches_per_step: int = 1,
     ) -> None:
-        super().__init__(len(rows), settings.seed, batches_per_step)
-        self.rows, self.predictions, self.batch_tokens = rows, predictions, settings.batch_tokens
+        super().__init__(rows, settings.seed, batches_per_step)
+        self.predictions, self.batch_tokens = predictions, settings.batch_tokens
 
     def block(self, which: npt.NDArray[np.int64], random: np.random.Generator) -> tuple[Rows, list[Pairs]]:
         """The rows of a block and its batches; the closing pair of a row is the row itself."""

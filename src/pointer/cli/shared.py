@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pointer.cli.help import ADVANCED, OUTPUT
+from pointer.progress import BETWEEN_LINES, Progress
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from pointer.decoding.generator import Generation
     from pointer.evaluation.table import Table
     from pointer.prepare.corpus import Skipped
-    from pointer.prepare.shards import Progress
     from pointer.stage import Token
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.", rich_help_panel=OUTPUT)]
@@ -65,9 +65,6 @@ Address = Annotated[
     ),
 ]
 
-BETWEEN_LINES = 30.0
-"""Seconds between two lines about work that takes long, where there is no bar."""
-
 
 class Reporter:
     """Tells about skipped lines and lost constraints: the first few of each kind, the others as a number."""
@@ -109,7 +106,7 @@ class Reporter:
 
 
 @contextmanager
-def bar() -> "Iterator[Progress]":
+def bar() -> Iterator[Progress]:
     """A progress bar on stderr, one task a phase; where that is no terminal, a line now and then."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn

@@ -21,7 +21,7 @@ from pointer.writing import missing_constraints, unplaced_constraints
 
 if TYPE_CHECKING:
     from pointer.evaluation.perplexity import Loss, Scorer
-    from pointer.prepare.shards import Progress
+    from pointer.progress import Progress
 
 Array = NDArray[np.float64]
 ORDERS = (1, 2, 3, 4)

@@ -21,7 +21,7 @@ from pointer.storage import file_hash
 from pointer.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
-    from pointer.prepare.shards import Progress
+    from pointer.progress import Progress
 
 KENLM = "kenlm:"
 """What the name of a KenLM file begins with."""

@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property, lru_cache, partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +39,7 @@ from pointer.prepare.corpus import Corpus, Skipped, Text, arrow_for
 from pointer.prepare.importance import Frequencies
 from pointer.prepare.manifest import AGAIN, FORMAT, MANIFEST, read_manifest
 from pointer.prepare.rows import RowMaker, RowSettings
+from pointer.progress import Progress
 from pointer.storage import file_hash, location, remove_folder, remove_partial, write_whole
 from pointer.text import Casing, normalise, split_sentences
 from pointer.vocabulary import Vocabulary
@@ -55,9 +56,6 @@ MERGED_CHUNKS = 64
 """Chunks whose counts one worker adds up."""
 MOST_COUNTED = 200_000
 """Entries of a counting table; beyond twice that, the rarest are forgotten, so that memory stays flat."""
-
-Progress = Callable[[str, int, int | None], None]
-"""Called with the phase, how much of it is done, and how much there is (None: unknown)."""
 
 
 @dataclass(frozen=True)
@@ -429,6 +427,23 @@ def _write_json(path: Path, content: dict[str, Any]) -> None:
 # Reading a data folder
 
 
+class RowSource(Protocol):
+    """Rows to train on, all of them in memory (`Rows`) or each read when its turn comes (`StreamedRows`)."""
+
+    @property
+    def longest(self) -> int:
+        """The tokens that no text has more of, `[CLS]` and `[SEP]` not counted."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+
+    def numbers(self, seed: int, epoch: int, start: int, stop: int) -> npt.NDArray[np.int64]:
+        """Which rows come from `start` to `stop` of an epoch, which has each of them once."""
+
+    def take(self, which: npt.NDArray[np.int64]) -> "Rows":
+        """The rows of these numbers, in this order."""
+
+
 @dataclass(frozen=True)
 class Rows:
     """Many texts as flat arrays; text i is `[offsets[i]:offsets[i + 1]]` of each."""
@@ -441,6 +456,15 @@ class Rows:
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
+
+    @property
+    def longest(self) -> int:
+        """The tokens of the longest text."""
+        return int(np.diff(self.offsets).max(initial=0))
+
+    def numbers(self, seed: int, epoch: int, start: int, stop: int) -> npt.NDArray[np.int64]:
+        """Which rows come from `start` to `stop` of an epoch: all of them in a random order."""
+        return np.random.default_rng([seed, epoch]).permutation(len(self))[start:stop]
 
     def take(self, which: npt.NDArray[np.int64]) -> "Rows":
         """The rows of these numbers, in this order."""
@@ -483,8 +507,8 @@ class StreamedRows:
     An epoch goes through the shards in a random order, some at a time, whose rows are mixed.
     """
 
-    def __init__(self, folder: Path, shards: Sequence[dict[str, Any]]) -> None:
-        self.folder, self.shards = folder, shards
+    def __init__(self, folder: Path, shards: Sequence[dict[str, Any]], longest: int) -> None:
+        self.folder, self.shards, self.longest = folder, shards, longest
         self.starts = np.concatenate([[0], np.cumsum([shard["rows"] for shard in shards], dtype=np.int64)])
         self.shard = lru_cache(2 * MIXED_SHARDS)(self._shard)
 
@@ -545,7 +569,7 @@ class PreparedData:
 
     def stream(self) -> StreamedRows:
         """All rows, read when they are asked for."""
-        return StreamedRows(self.folder, self.manifest["shards"])
+        return StreamedRows(self.folder, self.manifest["shards"], self.manifest["settings"]["max_length"] - 2)
 
     def load(self) -> Rows:
         """All rows, in memory, as flat arrays."""

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pointer.errors import TrainingError
+from pointer.prepare.shards import RowSource
 
 IGNORED = -100
 """The label of positions at which there is nothing to predict."""
@@ -91,6 +92,18 @@ class Batches(ABC):
                     part = min(self.texts, (place.block + (i + 1) / len(steps)) * BLOCK_ROWS) / self.texts
                     yield Step(rows, steps[i], done, place.epoch + part)
                 place = after
+
+
+class RowBatches(Batches):
+    """The endless stream of training steps over prepared texts, in the order in which these come."""
+
+    def __init__(self, rows: RowSource, seed: int, batches_per_step: int = 1) -> None:
+        super().__init__(len(rows), seed, batches_per_step)
+        self.rows = rows
+
+    def numbers(self, epoch: int, start: int, stop: int) -> npt.NDArray[np.int64]:
+        """Those of streamed rows keep to a few shards at a time."""
+        return self.rows.numbers(self.seed, epoch, start, stop)
 
 
 def within(lengths: list[int], batch_tokens: int) -> Iterator[slice]:

@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from pointer.checkpoint import TABLES, read_files
 from pointer.errors import DataError, TrainingError
-from pointer.prepare.shards import PreparedData, Rows, StreamedRows
+from pointer.prepare.shards import PreparedData, Rows, RowSource
+from pointer.training.batches import BLOCK_ROWS
 from pointer.training.settings import RunSettings
 from pointer.vocabulary import Vocabulary
 
@@ -18,7 +19,7 @@ from pointer.vocabulary import Vocabulary
 class TrainingData:
     """What `pointer prepare` made, for a run."""
 
-    texts: Rows | StreamedRows
+    texts: RowSource
     held_out: Rows
     vocabulary: Vocabulary
     manifest: dict[str, Any]
@@ -55,10 +56,8 @@ class TrainingData:
 
     @property
     def longest(self) -> int:
-        """The tokens of the longest text, `[CLS]` and `[SEP]` not counted."""
-        if isinstance(self.texts, StreamedRows):
-            return int(self.manifest["settings"]["max_length"]) - 2
-        return int(max(np.diff(rows.offsets).max(initial=0) for rows in (self.texts, self.held_out)))
+        """The tokens that no text has more of, `[CLS]` and `[SEP]` not counted."""
+        return max(self.texts.longest, self.held_out.longest)
 
     def describe(self) -> str:
         """A sentence for the model card."""
@@ -72,17 +71,17 @@ class TrainingData:
 
     def need_ranks(self) -> None:
         """Refuse data in which no word is ranked as a keyword."""
-        some = self.texts.shard(0) if isinstance(self.texts, StreamedRows) else self.texts
+        some = self.texts.take(np.arange(min(len(self.texts), BLOCK_ROWS)))
         if not some.rank.any():
             raise DataError(
-                "Expected texts with ranked keywords, found no rank in any of them.",
+                f"Expected texts with ranked keywords, found no rank in any of the first {len(some):,}.",
                 "Prepare the data again; keywords need texts in a language whose stop words are known (--language).",
             )
 
 
 def _split(
     prepared: PreparedData, validation: str | Path | None, settings: RunSettings, stream: bool
-) -> tuple[Rows | StreamedRows, Rows]:
+) -> tuple[RowSource, Rows]:
     if validation is None:
         if stream:
             raise TrainingError(

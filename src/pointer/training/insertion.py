@@ -12,7 +12,7 @@ from torch import nn
 from pointer.card import TRANSFORMER, Description
 from pointer.errors import TrainingError
 from pointer.model import InsertionTransformer
-from pointer.prepare.shards import Rows, StreamedRows
+from pointer.prepare.shards import Rows, RowSource
 from pointer.prepare.stages import SKELETON_SIZE
 from pointer.training.batches import BLOCK_ROWS
 from pointer.training.data import TrainingData
@@ -128,7 +128,7 @@ def best_keywords(rows: Rows, row: int, vocabulary: Vocabulary, most: int = 4) -
 
 
 @torch.no_grad()
-def _expect_frequencies(model: InsertionTransformer, rows: Rows | StreamedRows) -> None:
+def _expect_frequencies(model: InsertionTransformer, rows: RowSource) -> None:
     """Start a new output layer at how often each token is a label.
 
     Adam moves a bias by no more than the learning rate at a step, so a short run would never get there.

@@ -29,6 +29,7 @@ from torch import nn
 from pointer.card import Description, curve_picture, model_card
 from pointer.checkpoint import CARD, CURVE
 from pointer.errors import TrainingError, missing_extra
+from pointer.progress import BETWEEN_LINES
 from pointer.storage import write_whole
 from pointer.training.batches import Batches, Place, Step
 from pointer.training.files import STATE, Log, check_same_run, read_state, state_bytes, tidy
@@ -45,10 +46,6 @@ FRESH_WARMUP = 100
 
 Opener = Callable[[Any], Any]
 """Makes a generator out of a model in training; its `generate(constraints, **options).text` is a sample."""
-
-
-BETWEEN_LINES = 30.0
-"""Seconds between two lines about a run, where there is no bar."""
 
 
 @dataclass

@@ -12,9 +12,9 @@ import numpy.typing as npt
 import torch
 
 from pointer.prepare.keywords import draw
-from pointer.prepare.shards import Rows, StreamedRows
+from pointer.prepare.shards import Rows, RowSource
 from pointer.prepare.stages import SKELETON_SIZE, eager, schedule
-from pointer.training.batches import IGNORED, Batches, within
+from pointer.training.batches import IGNORED, RowBatches, within
 from pointer.training.settings import Stages
 from pointer.vocabulary import Vocabulary
 
@@ -241,27 +241,21 @@ def collate(rows: Rows, pairs: Pairs, vocabulary: Vocabulary) -> Batch:
     )
 
 
-class StageBatches(Batches):
+class StageBatches(RowBatches):
     """The endless stream of training steps over the stage pairs of some rows."""
 
     def __init__(
         self,
-        rows: Rows | StreamedRows,
+        rows: RowSource,
         vocabulary: Vocabulary,
         stages: Stages,
         batch_tokens: int,
         batches_per_step: int = 1,
         by_importance: bool = False,
     ) -> None:
-        super().__init__(len(rows), stages.seed, batches_per_step)
-        self.rows, self.vocabulary, self.stages, self.batch_tokens = rows, vocabulary, stages, batch_tokens
+        super().__init__(rows, stages.seed, batches_per_step)
+        self.vocabulary, self.stages, self.batch_tokens = vocabulary, stages, batch_tokens
         self.by_importance = by_importance
-
-    def numbers(self, epoch: int, start: int, stop: int) -> npt.NDArray[np.int64]:
-        """Those of streamed rows keep to a few shards at a time."""
-        if isinstance(self.rows, StreamedRows):
-            return self.rows.numbers(self.seed, epoch, start, stop)
-        return super().numbers(epoch, start, stop)
 
     def block(self, which: npt.NDArray[np.int64], random: np.random.Generator) -> tuple[Rows, list[Pairs]]:
         """The rows of a block with their stages, and the batches of their pairs."""
