@@ -44,7 +44,13 @@ PARTS = {
     "writer": Part(
         "The writer", "The language model that inserts, with keys and values kept.", "runtime.py --part writer"
     ),
-    "start": Part("From the shell to the text", "A process for each measurement.", "runtime.py --part start"),
+    "start": Part("From the shell to the text", "A process for each measurement.", "start.py --part start"),
+    "install": Part(
+        "What a base install weighs",
+        "NumPy, onnxruntime, tokenizers with what they require, and the package with its checkpoints are nearly all of "
+        "it, so that 150 MB cannot be reached with them.",
+        "start.py --part install",
+    ),
     "length": Part(
         "Cost by length, batch size and number of constraints",
         "And the memory of many lists.",

@@ -1,6 +1,6 @@
 """What it takes to get a text: onnxruntime in int8 beside PyTorch, from the shell to the text, part by part.
 
-    python benchmarks/runtime.py [--part decoding|int8|writer|start|length] [--lists 200] [--reference CHECKPOINT]
+    python benchmarks/runtime.py [--part decoding|int8|writer|length] [--lists 200] [--reference CHECKPOINT]
 
 Times are processor time (user and system), so that other work on the machine counts as little as possible; ratios
 are of runs side by side. `--reference` is a float checkpoint that int8 is compared with; left out, an embedded
@@ -12,8 +12,6 @@ import os
 import platform
 import resource
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -155,64 +153,6 @@ def writer(count: int, _: str | None) -> None:
     print(f"  {'ratio':18}{ratios[0]:9.1f}x{ratios[1]:10.1f}x{ratios[2]:9.1f}x")
 
 
-def start(*_: Any) -> None:
-    """From the shell to the text, beside importing PyTorch; and a warm server's client."""
-    from http.client import HTTPConnection
-    from urllib.parse import urlsplit
-
-    words = "friendly staff; breakfast; coffee; back"
-    command = [sys.executable, "-m", "pointer"]
-    print("cold start, median of 7 processes, cpu ms (user and system) and ms of the clock")
-    _shown("python -c pass", _spent([sys.executable, "-c", "pass"]))
-    torch = _spent([sys.executable, "-c", "import torch"])
-    _shown("python -c 'import torch'", torch)
-    parts = ("import pointer.cli", "import numpy", "import onnxruntime", "import tokenizers")
-    for part in (*parts, "import pointer.decoding.parallel"):
-        _shown(f"  {part}", _spent([sys.executable, "-c", part]))
-    opening = "from pointer import Pointer; Pointer.from_pretrained('reviews')"
-    _shown("  ... and open reviews", _spent([sys.executable, "-c", opening]))
-    whole = _spent([*command, "generate", "--model", "reviews", words])
-    _shown("pointer generate --model reviews", whole)
-    print(f"  {whole[0] / torch[0]:.2f} of importing torch by the processor, {whole[1] / torch[1]:.2f} by the clock")
-    with subprocess.Popen(
-        [*command, "serve", "--model", "reviews", "--port", "0"], stderr=subprocess.PIPE, text=True
-    ) as server:
-        assert server.stderr is not None
-        url = server.stderr.readline().split()[-1]
-        while True:  # until the model is open
-            connection = HTTPConnection(urlsplit(url).netloc)
-            try:
-                connection.request("GET", "/health")
-                if connection.getresponse().status == 200:
-                    break
-            except OSError:
-                pass
-            finally:
-                connection.close()
-            time.sleep(0.1)
-        _shown("pointer generate --server (client)", _spent([*command, "generate", words, "--server", url]))
-        server.terminate()
-
-
-def _shown(name: str, spent: tuple[float, float]) -> None:
-    print(f"  {name:38}{spent[0]:8.0f}{spent[1]:8.0f}")
-
-
-def _spent(command: list[str], times: int = 7) -> tuple[float, float]:
-    """The median of processor and clock time of a process, in ms."""
-    processor, clock = [], []
-    # As after `pip install`, which compiles what it installs: the first process here does, unless that is switched off.
-    settings = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    subprocess.run(command, check=True, capture_output=True, env=settings)
-    for _ in range(times):
-        before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-        subprocess.run(command, check=True, capture_output=True, env=settings)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        clock.append(1e3 * (time.perf_counter() - begun))
-        processor.append(1e3 * (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime))
-    return statistics.median(processor), statistics.median(clock)
-
-
 def length(count: int, _: str | None) -> None:
     """What a text costs by its length, by the size of the batch and by the number of constraints; memory of many."""
     pointer = opened("reviews", "onnx")
@@ -239,7 +179,7 @@ def length(count: int, _: str | None) -> None:
 
 
 PARTS: dict[str, Callable[[int, str | None], None]] = {
-    "decoding": decoding, "int8": int8, "writer": writer, "start": start, "length": length,
+    "decoding": decoding, "int8": int8, "writer": writer, "length": length,
 }  # fmt: skip
 
 

@@ -70,6 +70,8 @@ def test_writing_with_an_embedded_model_imports_nothing_heavy() -> None:
     [
         ("Pointer.from_pretrained('wiki', backend='torch')", "with PyTorch needs the package torch"),
         ("from pointer.runtime.export import export; export('wiki', 'out')", "needs the package onnx"),
+        ("from pointer import keywords; keywords('a text')", "Finding keywords needs the package yake"),
+        ("from pointer import explain; explain('a text')", "Finding keywords needs the package yake"),
     ],
 )
 def test_what_needs_more_says_so_in_one_sentence(program: str, sentence: str) -> None:

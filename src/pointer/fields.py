@@ -9,6 +9,7 @@ import dataclasses
 import inspect
 import math
 from collections.abc import Mapping
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,7 @@ def check_fields(settings: Any, ranges: Ranges, choices: Choices) -> None:
             raise UsageError(f'{name}: expected {may_be}, found "{value}".', "Choose one of these.")
 
 
+@cache
 def sentences(kind: type) -> dict[str, str]:
     """What stands under each field of a dataclass, those it inherits included."""
     found: dict[str, str] = {}

@@ -16,7 +16,7 @@ PATIENCE = 120
 """Seconds until a server that says nothing counts as lost."""
 
 
-def ask_server(url: str, constraints: str, model: str | None, options: Options) -> list[dict[str, Any]]:
+def ask_server(url: str, constraints: str | list[str], model: str | None, options: Options) -> list[dict[str, Any]]:
     """The texts for some constraints, best first, as `/v1/generate` of a server tells them."""
     defaults = asdict(Options())
     changed = {name: value for name, value in asdict(options).items() if value != defaults[name]}

@@ -249,10 +249,13 @@ def _from_server(
 ) -> None:
     """Let a server write, and show its texts as if they were ours."""
     from pointer.cli.client import ask_server
-    from pointer.decoding.grammar import parse
 
-    asked = parse(constraints[0] if len(constraints) == 1 else constraints, separator)
-    for rank, text in enumerate(ask_server(server, str(asked), model, options)):
+    asked: str | list[str] = constraints[0] if len(constraints) == 1 else constraints
+    if separator != ";":  # which the server does not know of
+        from pointer.decoding.grammar import parse
+
+        asked = str(parse(asked, separator))
+    for rank, text in enumerate(ask_server(server, asked, model, options)):
         if text["remark"] and rank == 0:
             print(f"pointer: {text['remark']}", file=sys.stderr)
         if as_json:

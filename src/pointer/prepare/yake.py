@@ -17,6 +17,7 @@ import re
 import string
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache
+from importlib import resources
 from itertools import chain, pairwise
 from math import log
 from pathlib import Path
@@ -24,7 +25,8 @@ from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from segtok.segmenter import SENTENCE_TERMINALS, split_multi
+
+from pointer.errors import missing_extra
 
 __all__ = ["Yake", "ranked", "stop_words", "yake_scores"]
 
@@ -33,24 +35,24 @@ Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 _PUNCTUATION = frozenset(string.punctuation)
-_SENTENCE_BREAK = re.compile(f"[{SENTENCE_TERMINALS}] [{SENTENCE_TERMINALS}] ")
 _CACHED_WORDS = 1 << 17
 
 
 @cache
 def stop_words(language: str = "en") -> frozenset[str]:
-    """The stop words that the yake library carries for `language`, a two-letter code.
+    """The stop words of `language`, a two-letter code.
 
-    As in the library, only the first two letters count, and a language without a list has no stop words:
-    then only words of one and two letters are passed over.
+    The English ones come with the package, as decoding needs them: the list of the SMART system (Salton and Buckley;
+    Lewis et al. 2004, appendix 11) and four titles (dr, dra, mr, ms), which is what the yake library has. For other
+    languages it is the library that has them. As there, only the first two letters count, and a language without a
+    list has no stop words: then only words of one and two letters are passed over.
 
     >>> "the" in stop_words()
     True
     """
-    # The library itself takes longer to import than a model takes to write a text.
-    spec = importlib.util.find_spec("yake")
-    assert spec is not None and spec.submodule_search_locations
-    lists = Path(spec.submodule_search_locations[0]) / "core" / "StopwordsList"
+    if language[:2].lower() == "en":
+        return frozenset((resources.files("pointer.english") / "stop_words.txt").read_text("utf-8").split())
+    lists = _library() / "core" / "StopwordsList"
     path = lists / f"stopwords_{language[:2].lower()}.txt"
     content = (path if path.is_file() else lists / "stopwords_noLang.txt").read_bytes()
     try:
@@ -58,6 +60,14 @@ def stop_words(language: str = "en") -> frozenset[str]:
     except UnicodeDecodeError:
         words = content.decode("ISO-8859-1")
     return frozenset(words.replace("\r\n", "\n").lower().split("\n"))
+
+
+def _library() -> Path:
+    """The folder of the yake library, which takes longer to import than a model takes to write a text."""
+    spec = importlib.util.find_spec("yake")
+    if spec is None or not spec.submodule_search_locations:
+        raise missing_extra("Finding keywords", "yake", "keywords")
+    return Path(spec.submodule_search_locations[0])
 
 
 def yake_scores(texts: Sequence[Sequence[str]], stop_words: frozenset[str]) -> list[dict[str, float]]:
@@ -126,6 +136,7 @@ class Yake:
     """The scores of texts in any case, remembered for the latest batch: importance and keyword ranks share them."""
 
     def __init__(self, stop: frozenset[str]) -> None:
+        _library()
         self.stop = stop
         self._latest: tuple[object, list[dict[str, float]]] = (None, [])
 
@@ -146,13 +157,23 @@ def _similarity() -> Callable[[str, str], float]:
 
 def _sentences(words: Sequence[str]) -> list[Sequence[str]]:
     """The sentences of a text as the library sees them, each a list of its tokens."""
+    from segtok.segmenter import split_multi
+
     line = " ".join(words)
     sentences: list[Sequence[str]] = [words]
-    if _SENTENCE_BREAK.search(line):
+    if _sentence_break().search(line):
         sentences = [sentence.split(" ") for sentence in split_multi(" " + line)]
     if line.isascii():
         return sentences
     return [[token for word in sentence for token in _tokens(word)] for sentence in sentences]
+
+
+@cache
+def _sentence_break() -> re.Pattern[str]:
+    """Where the library's segmenter may see an end: two marks that stand apart."""
+    from segtok.segmenter import SENTENCE_TERMINALS
+
+    return re.compile(f"[{SENTENCE_TERMINALS}] [{SENTENCE_TERMINALS}] ")
 
 
 @lru_cache(_CACHED_WORDS)
