@@ -319,6 +319,6 @@ def test_vocabulary_shrinks_to_a_domain(pointer: Run, tmp_path: Path) -> None:
 def test_info_tells_what_is_here(pointer: Run) -> None:
     found = json.loads(pointer("info", "--json").stdout)
     assert {"pointer", "python", "device", "models", "packages", "optional parts"} <= set(found)
-    assert found["packages"]["yake"] != "missing"
+    assert found["packages"]["onnxruntime"] != "missing" and found["optional parts"]["keywords"] == "present"
     assert pointer("info").stdout.startswith("pointer:")
     assert pointer("--version").stdout == f"pointer {found['pointer']}\n"

@@ -10,7 +10,7 @@ from typing import Any
 from pointer import __version__
 
 DISTRIBUTION = "pointer-text"
-EXTRAS = ("train", "eval", "serve", "writer", "cluster")
+EXTRAS = ("keywords", "train", "eval", "serve", "writer", "cluster")
 
 
 def gather() -> dict[str, Any]:
