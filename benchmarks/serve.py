@@ -23,6 +23,7 @@ import json
 import math
 import os
 import random
+import re
 import socket
 import statistics
 import subprocess
@@ -352,11 +353,18 @@ def known(pointer: ParallelPointer, count: int) -> list[Known]:
     return found
 
 
-def texts_of(path: str, answer: bytes) -> list[str]:
-    """The texts of an answer, streamed or not; none if the stream ends in an error."""
-    if path.endswith("stream"):
-        answer = answer.partition(b"event: done\ndata: ")[2] or b'{"results": [[]]}'
-    return [generation["text"] for generation in json.loads(answer)["results"][0]]
+def outcome(status: int, answer: bytes, expected: list[str]) -> str:
+    """What became of a request, streamed or not: right or WRONG texts, a kind of error, or LOST if there is no end."""
+    if answer.startswith((b"event: ", b": ")):  # the last event of a stream says how it ended
+        answer = re.split(rb"^event: (?:done|error)\ndata: ", answer, flags=re.MULTILINE)[-1]
+    try:
+        end = json.loads(answer)
+    except ValueError:
+        return "LOST"
+    if "error" in end:
+        return str(end["error"]["type"])
+    texts = [generation["text"] for generation in end["results"][0]]
+    return "right" if status == 200 and texts == expected else "WRONG"
 
 
 class Sample(NamedTuple):
@@ -376,11 +384,7 @@ async def soak(
     start = time.perf_counter()
 
     async def good(connection: Connection, one: Known, path: str) -> None:
-        status, answer = await asyncio.wait_for(connection.ask(path, one.body), PATIENCE)
-        if status != 200:
-            counts[f"status {status}"] += 1
-        else:
-            counts["right" if texts_of(path, answer) == one.texts else "WRONG"] += 1
+        counts[outcome(*await asyncio.wait_for(connection.ask(path, one.body), PATIENCE), one.texts)] += 1
 
     async def leaving(connection: Connection, one: Known, path: str, patience: float) -> None:
         await connection.send(path, one.body)

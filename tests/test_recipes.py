@@ -1,7 +1,9 @@
-"""The recipes that print tables, in small: everything is trained, writes, and stands in the table."""
+"""The recipes in small: what prints tables, and from extracted text to a pre-trained model by two processes."""
 
 import lzma
 import os
+import secrets
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -16,22 +18,27 @@ SYSTEMS = ["cgmh", "nmstg", "autoregressive-greedy", "autoregressive-sample", "g
 OURS = ["pointer-greedy", "pointer-sample", "pointer-beam"]
 
 
+def run(recipe: str, *arguments: str, folder: Path, **environment: str) -> str:
+    """What a recipe prints."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        [str(RECIPES / recipe), *arguments],
+        cwd=folder,
+        env=os.environ | {"PATH": path} | environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def printed(recipe: str, folder: Path, **environment: str) -> str:
     """What a recipe prints for the reviews of a small corpus."""
     lines = SAMPLE.read_text("utf-8").splitlines()
     (folder / "data" / "yelp").mkdir(parents=True)
     for name, part in {"train": lines[:60], "valid": lines[60:74], "test": lines[74:]}.items():
         (folder / "data" / "yelp" / f"{name}.txt.xz").write_bytes(lzma.compress("\n".join([*part, ""]).encode()))
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    done = subprocess.run(
-        [str(RECIPES / recipe), "reviews"],
-        cwd=folder,
-        env=os.environ | {"POINTER_DATA": str(folder / "data"), "RUNS": "runs", "PATH": path} | environment,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return run(recipe, "reviews", folder=folder, POINTER_DATA=str(folder / "data"), RUNS="runs", **environment)
 
 
 @pytest.mark.slow
@@ -50,3 +57,31 @@ def test_one_command_prints_what_start_stages_and_size_are_worth(tmp_path: Path)
     text = printed("ablations.sh", tmp_path, TOKENS="2000", LISTS="4", MINILM=str(embedded_folder("wiki")))
     assert "**reviews, 2000 tokens each**" in text
     assert all(f"| {name} |" in text for name in ("wiki", "no-wiki", "late", "interleaved", "mini"))
+
+
+@pytest.mark.slow
+def test_from_extracted_text_to_a_pretrained_model_by_two_processes(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    lines = SAMPLE.read_text("utf-8").splitlines(keepends=True)
+    (tmp_path / "texts.txt").write_text("".join(lines[:60] * 5), "utf-8")
+    (tmp_path / "valid.txt").write_text("".join(lines[60:]), "utf-8")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        head = f"localhost:{free.getsockname()[1]}"
+    settings = {
+        "TEXTS": "texts.txt",
+        "VALID": "valid.txt",
+        "STORE": "store",
+        "OUT": "base",
+        "ADDRESS": "",
+        "HEAD": head,
+    }
+    settings |= {"GPUS": "2", "SIZE": "tiny", "PRECISION": "no", "ABOUT": "A harbour."}
+    settings |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    texts = run("wikipedia.sh", "--steps", "3", folder=tmp_path, **settings)
+    assert "store/data: 300 texts" in texts and "the budget is used up after 3 steps" in texts
+    before = (tmp_path / "base" / "last" / "model.safetensors").read_bytes()
+    assert "A harbour." in (tmp_path / "base" / "best" / "README.md").read_text("utf-8")
+    # All of it is done, so the same command does nothing; with more steps it goes on.
+    run("wikipedia.sh", "--steps", "3", folder=tmp_path, **settings)
+    assert (tmp_path / "base" / "last" / "model.safetensors").read_bytes() == before
+    assert "used up after 5 steps" in run("wikipedia.sh", "--steps", "5", folder=tmp_path, **settings)

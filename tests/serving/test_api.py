@@ -554,7 +554,9 @@ def test_a_request_that_takes_too_long_is_given_up(model: Turnstile) -> None:
         model.close()
         slow = server.post(constraints="great", options={"max_stages": 1})
         assert is_error(slow, 503, "TimeLimit") and "within 0.2 seconds" in slow.text
-        assert streamed_all(server, constraints="great")[-1][1]["error"]["type"] == "TimeLimit"
+        [(name, end)] = streamed_all(server, constraints="great")[-1:]
+        assert name == "error" and end["error"].keys() == {"type", "message", "hint"}
+        assert end["error"]["type"] == "TimeLimit" and "within 0.2 seconds" in end["error"]["message"]
         model.permit()
         until(lambda: server.metric("pointer_cancelled_lists_total") == 2)
         model.open()

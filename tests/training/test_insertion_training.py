@@ -198,6 +198,12 @@ def test_two_processes_make_the_step_that_one_makes_on_the_joint_batch(folder: P
         torch.testing.assert_close(weight, models[1][name], atol=1e-5, rtol=0)
 
 
+def test_fsdp_is_refused_in_one_sentence(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")  # as `accelerate launch --use_fsdp` does
+    with pytest.raises(TrainingError, match="each hold the whole model, found FSDP"):
+        train(folder, tmp_path / "run", QUICK, init="tiny", show=False)
+
+
 DIES_ONCE = """
 import os, signal
 from pathlib import Path

@@ -439,6 +439,11 @@ def _accelerator(precision: str) -> "Accelerator":
         from accelerate import Accelerator
     except ImportError as error:
         raise missing_extra("Training", "accelerate", "train") from error
+    if os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true":  # validation and checkpoints would see a part
+        raise TrainingError(
+            "Expected processes that each hold the whole model, found FSDP.",
+            "Leave it out; --gradient-checkpointing saves memory, too.",
+        )
     # Without a GPU, Accelerate takes the processes of torchrun for as many separate runs unless it is told this.
     many_on_cpu = int(os.environ.get("WORLD_SIZE", "1")) > 1 and not torch.cuda.is_available()
     return Accelerator(mixed_precision=precision, cpu=many_on_cpu)
