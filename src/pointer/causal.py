@@ -119,7 +119,7 @@ class CausalInserter:
 
     def next_token(self) -> CachedModel:
         """The model as a function of prefixes."""
-        return CachedModel(self.transformer)
+        return CachedModel(self.transformer, starts=self.language.starts)
 
     def without_adapter(self) -> AbstractContextManager[None]:
         """Where the model is the base that it was before training."""

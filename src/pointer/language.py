@@ -5,6 +5,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -122,6 +123,13 @@ class Language:
         assert self.turn is not None
         turn = [self.turn, *self.encode(f"user\n{asked}"), self.end]
         return [*turn, *self.encode("\n"), self.turn, *self.encode("assistant\n")]
+
+    @cached_property
+    def starts(self) -> list[Prefix]:
+        """How the prompts of each style begin, whatever the words."""
+        prompts = ((self.prompt(["a"], style), self.prompt(["1"], style)) for style in STYLES)
+        same = (takewhile(lambda pair: pair[0] == pair[1], zip(*some, strict=False)) for some in prompts)
+        return [tuple(token for token, _ in start) for start in same]
 
     def request(self, style: str | None) -> Prefix:
         """What stands before a text that the model judges: a request for a text of that style.

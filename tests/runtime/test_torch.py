@@ -15,7 +15,8 @@ from pointer.runtime import Floats, Prefix
 from pointer.runtime.prefixes import KEPT_CALLS, STEP
 from pointer.runtime.torch import CachedModel
 
-MOVES = ("grow", "fork", "leave", "join", "shuffle", "again", "elsewhere", "twins")
+MOVES = ("grow", "fork", "leave", "join", "shuffle", "again", "elsewhere", "twins", "begin")
+START = (11, 12, 13, 14)
 
 
 @pytest.fixture(scope="module", params=["llama", "gpt2"])
@@ -47,7 +48,7 @@ def tokens(random: np.random.Generator, count: int) -> Prefix:
 @given(moves=st.lists(st.sampled_from(MOVES), min_size=4, max_size=10), seed=st.integers(0, 999))
 def test_any_sequence_of_calls_gives_what_the_whole_prefixes_give(model: Any, moves: list[str], seed: int) -> None:
     random = np.random.default_rng(seed)
-    cached = CachedModel(model)
+    cached = CachedModel(model, starts=[START])
     batch = [tokens(random, int(random.integers(1, 9))) for _ in range(3)]
     other = [tokens(random, 5), tokens(random, 2)]
     holds(cached, batch)
@@ -58,6 +59,8 @@ def test_any_sequence_of_calls_gives_what_the_whole_prefixes_give(model: Any, mo
             batch = batch[1:] or batch
         if move == "join":
             batch = [*batch, tokens(random, int(random.integers(1, 12)))]
+        if move == "begin":
+            batch = [*batch, START, START + tokens(random, 3)]
         if move == "shuffle":
             batch = [batch[i] for i in random.permutation(len(batch))]
         if move == "elsewhere":
@@ -103,6 +106,21 @@ def test_only_what_is_new_is_read(model: Any, monkeypatch: pytest.MonkeyPatch) -
     cached([(30, 31)])  # an unrelated request in between
     cached([(5, 6, 9, 9), (1, 2, 3, 4, 9, 9), (1, 2, 3, 4, 9, 8)])
     assert widths == [(2, 4), (2, 1), (1, 2), (3, 1)]
+
+
+def test_a_start_is_read_once_and_so_is_what_is_asked_twice(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    cached, read = CachedModel(model, starts=[START]), []
+    forward = model.base_model.forward
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        read.append(kwargs["input_ids"].tolist())
+        return forward(*args, **kwargs)
+
+    monkeypatch.setattr(model.base_model, "forward", counted)
+    first, second = cached([(*START, 7), (*START, 7)])
+    np.testing.assert_array_equal(first, second)
+    cached([(*START, 8, 9), (*START, 7)])
+    assert read == [[list(START)] * 2, [[7]], [[8, 9], [7, 0]]]
 
 
 def test_the_answer_is_that_of_the_model_inside_its_switch(model: Any) -> None:

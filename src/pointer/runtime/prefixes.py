@@ -1,7 +1,8 @@
 """A causal model as a function of prefixes: which of its keys and values each prefix can go on from.
 
 A function of prefixes knows nothing of batches, so whoever decodes may put any texts together, at different places.
-Keys and values are kept from call to call: a prefix that goes on where an earlier one ended costs its new tokens only.
+Keys and values are kept from call to call: a prefix that goes on where an earlier one ended costs its new tokens only,
+and prefixes that are the same cost as much as one.
 """
 
 import threading
@@ -39,19 +40,27 @@ Held = TypeVar("Held", bound=Rows)
 class PrefixModel(ABC, Generic[Held]):
     """`NextToken` of a causal model that remembers the keys and values of its last answers."""
 
-    def __init__(self) -> None:
+    def __init__(self, starts: Sequence[Prefix] = ()) -> None:
+        self.starts = starts
+        """How many prefixes begin: each is read once and kept for good."""
         self.kept: list[Held] = []
+        self._begun: dict[Prefix, Held] = {}
         self._lock = threading.Lock()
 
     def __call__(self, prefixes: Sequence[Prefix]) -> Floats:
         """The log-probabilities of what comes next, `B V`."""
+        places = {prefix: place for place, prefix in enumerate(dict.fromkeys(prefixes))}
         with self._lock:
-            parts = self._parents(prefixes)
-            found: dict[int, Any] = {}
-            for rows, members in parts:
-                found |= dict(zip(members, self.run(rows, [prefixes[i] for i in members]), strict=True))
-            self.kept = [self.joined([rows for rows, _ in parts]), *self.kept][:KEPT_CALLS]
-            return self.log_probabilities([found[i] for i in range(len(prefixes))])
+            own = self._each(list(places))
+        return own if len(places) == len(prefixes) else own[[places[prefix] for prefix in prefixes]]
+
+    def _each(self, prefixes: list[Prefix]) -> Floats:
+        parts = self._parents(prefixes)
+        found: dict[int, Any] = {}
+        for rows, members in parts:
+            found |= dict(zip(members, self.run(rows, [prefixes[i] for i in members]), strict=True))
+        self.kept = [self.joined([rows for rows, _ in parts]), *self.kept][:KEPT_CALLS]
+        return self.log_probabilities([found[i] for i in range(len(prefixes))])
 
     @abstractmethod
     def fresh(self, count: int) -> Held:
@@ -72,15 +81,32 @@ class PrefixModel(ABC, Generic[Held]):
     def _parents(self, prefixes: Sequence[Prefix]) -> list[tuple[Held, list[int]]]:
         """What each prefix goes on from, taken out of what is kept, and the prefixes that do; some from nothing."""
         found: dict[int, list[tuple[int, int]]] = {}
+        begun: dict[Prefix, list[int]] = {}
         for i, prefix in enumerate(prefixes):
             group, row = self._parent(prefix)
-            found.setdefault(group, []).append((i, row))
-        parts = []
-        for group, members in found.items():
-            rows = self.kept[group].select([row for _, row in members]) if group >= 0 else self.fresh(len(members))
-            parts.append((rows, [i for i, _ in members]))
+            if group >= 0:
+                found.setdefault(group, []).append((i, row))
+            else:
+                begun.setdefault(self._start_of(prefix), []).append(i)
+        parts = [(self._after(start, len(members)), members) for start, members in begun.items()]
+        for group, chosen in found.items():
+            parts.append((self.kept[group].select([row for _, row in chosen]), [i for i, _ in chosen]))
         self.kept = [group for number, group in enumerate(self.kept) if number not in found]
         return parts
+
+    def _start_of(self, prefix: Prefix) -> Prefix:
+        return next((start for start in self.starts if prefix[: len(start)] == start != prefix), ())
+
+    def _after(self, start: Prefix, count: int) -> Held:
+        """So many rows of a start."""
+        if not start:
+            return self.fresh(count)
+        if start not in self._begun:
+            begun = self.fresh(2)  # twice, so that never all of it is selected: what is selected is a copy
+            self.run(begun, [start, start])
+            self._begun[start] = begun
+        rows: Held = self._begun[start].select([0] * count)
+        return rows
 
     def _parent(self, prefix: Prefix) -> tuple[int, int]:
         """The group and the row of the longest prefix of this one that is kept; (-1, 0) if there is none."""

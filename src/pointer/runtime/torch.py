@@ -114,8 +114,8 @@ class CachedModel(PrefixModel[_Rows]):
     `switch` makes the context in which the model runs, for example one without its adapter.
     """
 
-    def __init__(self, model: Any, switch: Callable[[], Any] = nullcontext) -> None:
-        super().__init__()
+    def __init__(self, model: Any, switch: Callable[[], Any] = nullcontext, starts: Sequence[Prefix] = ()) -> None:
+        super().__init__(starts)
         self.model = model
         self.switch = switch
 

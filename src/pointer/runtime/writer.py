@@ -56,7 +56,9 @@ class OnnxWriter:
             )
         shape = json.loads((self._base / "config.json").read_text("utf-8"))
         self.longest = int(shape["max_position_embeddings"])
-        self.next_token = CachedGraph(Session(converted(self._base, folder), threads, several=True), shape)
+        self.next_token = CachedGraph(
+            Session(converted(self._base, folder), threads, several=True), shape, self.language.starts
+        )
 
     @property
     def parameters(self) -> int:
@@ -128,8 +130,8 @@ class _Rows(Rows):
 class CachedGraph(PrefixModel[_Rows]):
     """`NextToken` of a graph that `pointer.runtime.llama` made."""
 
-    def __init__(self, session: Session, config: dict[str, Any]) -> None:
-        super().__init__()
+    def __init__(self, session: Session, config: dict[str, Any], starts: Sequence[Prefix] = ()) -> None:
+        super().__init__(starts)
         self.session = session
         self.layers, self.groups = config["num_hidden_layers"], config["num_key_value_heads"]
         self.width = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
