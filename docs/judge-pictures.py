@@ -1,4 +1,4 @@
-"""Draws `judge-desktop.png` and `judge-phone.png`: python docs/judge-pictures.py (needs chromium and playwright)."""
+"""Draws the pictures of docs/judging.md: python docs/judge-pictures.py (needs chromium and playwright)."""
 
 import json
 import shutil
@@ -15,7 +15,11 @@ TEXTS = {
     "one": "A baker with fresh bread pushed a blue cart up the hill, and by eight the line had reached the gate.",
     "two": "The bread is a bread of the blue cart and it was the gate of the gate.",
 }
-SIZES = {"desktop": {"width": 1100, "height": 700}, "phone": {"width": 390, "height": 844}}
+PICTURES = {
+    "desktop": ("pairs", {"width": 1100, "height": 700}),
+    "phone": ("pairs", {"width": 390, "height": 844}),
+    "ratings": ("ratings", {"width": 1100, "height": 420}),
+}
 
 with tempfile.TemporaryDirectory() as name:
     folder = Path(name)
@@ -23,21 +27,21 @@ with tempfile.TemporaryDirectory() as name:
         record = json.dumps({"constraints": CONSTRAINTS, "text": text})
         (folder / f"{system}.jsonl").write_text(f"{record}\n" * 12)
     pointer = [sys.executable, "-m", "pointer", "judge"]
-    draw = [*pointer, "new", "one.jsonl", "two.jsonl", "--samples=12", "--judges=1", "--checks=0", "--out=study"]
-    subprocess.run(draw, cwd=folder, check=True)
-    serve = [*pointer, "serve", str(folder / "study"), "--port", "0", "--json"]
-    with subprocess.Popen(serve, stdout=subprocess.PIPE, text=True) as server, sync_playwright() as playwright:
-        assert server.stdout is not None
-        [link] = json.loads(server.stdout.readline())["links"]
+    new = [*pointer, "new", "one.jsonl", "two.jsonl", "--samples=12", "--judges=1", "--checks=0"]
+    with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        for kind, size in SIZES.items():
-            page = browser.new_page(viewport=size, is_mobile=kind == "phone", has_touch=kind == "phone")
-            page.goto(link)
-            if kind == "desktop":
-                page.get_by_role("button", name="Go on").click()
-                page.keyboard.press("5")
+        for kind, (form, size) in PICTURES.items():
+            study = folder / kind
+            subprocess.run([*new, f"--form={form}", f"--out={study}"], cwd=folder, check=True)
+            serve = [*pointer, "serve", str(study), "--port", "0", "--json"]
+            with subprocess.Popen(serve, stdout=subprocess.PIPE, text=True) as server:
+                assert server.stdout is not None
+                [link] = json.loads(server.stdout.readline())["links"]
+                page = browser.new_page(viewport=size, is_mobile=kind == "phone", has_touch=kind == "phone")
+                page.goto(link)
+                page.get_by_role("button", name="Go on").press("Enter")
+                page.keyboard.press("1" if form == "pairs" else "3")
                 page.get_by_text("Saved").wait_for()
-            page.get_by_role("radio", checked=True).wait_for()
-            page.screenshot(path=DOCS / f"judge-{kind}.png")
+                page.screenshot(path=DOCS / f"judge-{kind}.png")
+                server.kill()
         browser.close()
-        server.kill()

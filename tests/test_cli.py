@@ -109,7 +109,7 @@ def test_help_shows_every_field_with_its_whole_sentence_and_its_limits(
         assert expected(field.name, ranges, choices).removeprefix("a number ") in said
 
 
-COMMANDS = [*HEADING, "judge new", "judge serve", "judge report"]
+COMMANDS = [*HEADING, "judge new", "judge serve", "judge rate", "judge report"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

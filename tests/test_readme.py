@@ -47,6 +47,7 @@ FIRST = {
     "export mine": "pointer train data --init wiki --minutes 30 --out mine",
     "--model rival": "pointer train data --system autoregressive --minutes 40 --out rival",
     "report study": "pointer judge new ours.jsonl theirs.txt --human refs.txt --samples 4 --judges 2 --out study",
+    "rate ratings": "pointer judge new --form ratings ours.jsonl --human refs.txt --samples 4 --judges 1 --out ratings",
 }
 """What has to be done before a command that has this in it."""
 

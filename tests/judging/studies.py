@@ -49,7 +49,7 @@ def tokens(study: Study) -> list[str]:
 
 
 def choice(vote: int, swapped: bool) -> int:
-    """Where a vote between 2 (A is clearly better) and -2 stands on the scale that the judge sees."""
+    """Where a vote stands on the scale that the judge sees: from 2 (A is clearly better) to -2, or to 0 (no sense)."""
     return 3 + vote if swapped else 3 - vote
 
 

@@ -11,6 +11,8 @@ from conftest import Run
 from studies import small_study, store, vote_all, write_files
 
 from pointer.cli import main
+from pointer.judging.answers import read_answers
+from pointer.judging.study import open_study
 
 
 @pytest.fixture
@@ -51,8 +53,26 @@ def test_from_files_to_a_report(here: Path, pointer: Run) -> None:
 def test_new_speaks_json(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert judge("new", "good.jsonl", "poor.jsonl", "--samples", "5", "--panel", "7", "--out", "study", "--json") == 0
     found = json.loads(capsys.readouterr().out)
-    assert found.pop("comparisons") == [["good", "poor"]]
-    assert found == {"study": "study", "pairs": 5, "judges": 7, "checks": 2, "fewest": 5, "most": 6}
+    assert found.pop("systems") == [["good", "poor"]]
+    assert found == {"study": "study", "form": "pairs", "items": 5, "judges": 7, "checks": 2, "fewest": 5, "most": 6}
+
+
+def test_texts_are_rated_in_the_terminal_and_the_page_would_go_on_there(here: Path, pointer: Run) -> None:
+    command = "judge new --form ratings good.jsonl --human people.txt --samples 2 --judges 1 --checks 1 --out study"
+    assert pointer(*command.split()).stdout == (
+        "study: 4 texts (good; human), 1 person with 5 each, 1 attention checks among them\n"
+    )
+    first = pointer("judge", "rate", "study", stdin="2\nfour\n1\n\n")  # a number is asked for again; then stops
+    assert first.returncode == 0, first.stderr
+    assert first.stdout.count("Does this text make sense?") == 3
+    assert "Expected a number from 1 to 3, or nothing to stop." in first.stdout
+    assert "Text 3 of 5: " in first.stdout and "good" not in first.stdout and "human" not in first.stdout
+    second = pointer("judge", "rate", "study", stdin="3\n3\n3\n")
+    assert "Text 2 of 5" not in second.stdout and "Text 3 of 5: " in second.stdout
+    assert second.stdout.endswith("All 5 are judged. pointer judge report study counts them.\n")
+    study = open_study(here / "study")
+    given = sorted(read_answers(here / "study", study.fingerprint))
+    assert [(answer.place, answer.choice) for answer in given] == list(enumerate([2, 1, 3, 3, 3]))
 
 
 @pytest.mark.parametrize(
@@ -98,6 +118,7 @@ def test_what_cannot_become_a_study_is_one_sentence_and_leaves_nothing_behind(
     [
         ("report nowhere", 1, "Expected a study in nowhere, found no readable study.json."),
         ("serve nowhere", 1, "Expected a study in nowhere"),
+        ("rate study --judge 3", 2, "judge: expected a number from 1 to 2, found 3."),
         ("report study --json --latex", 2, "Expected one of --json, --markdown and --latex, found several."),
         (
             "report study --plot study/study.json/bars.png",
@@ -117,6 +138,16 @@ def test_a_wrong_call_is_one_sentence(
     said = capsys.readouterr()
     assert said.out == "" and said.err.startswith("pointer: ") and said.err.count("\n") == 1
     assert sentence in said.err
+
+
+def test_every_field_of_a_report_on_ratings_is_documented(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    study = small_study(here / "study", form="ratings")
+    store(here / "study", study, vote_all(study, lambda judge, item, question: 1))
+    assert judge("report", "study", "--json", "--everyone") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["results"][0]["percent_one_slip_at_most"] == 100
+    documented = (Path(__file__).parents[2] / "docs" / "judging.md").read_text("utf-8")
+    assert all(f"`{key}`" in documented for key in keys(found) - {"questions", "sources"})
 
 
 def test_report_in_every_form(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

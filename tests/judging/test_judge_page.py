@@ -109,8 +109,8 @@ def test_ten_pairs_with_a_reload_in_the_middle_and_a_report(
     assert next(answer.choice for answer in answers if (answer.place, answer.question) == (3, "fluency")) == 3
     report = make_report(study_folder)
     quality = report.judges[0]
-    assert quality.pairs_answered == 10 and quality.checks_answered == 2
-    against_poor = [one for one in report.preferences if one.b == POOR.name and one.question == "semantics"]
+    assert quality.items_answered == 10 and quality.checks_answered == 2
+    against_poor = [one for one in report.results if one.b == POOR.name and one.question == "semantics"]
     assert against_poor[0].percent_a == 100
 
 
@@ -155,7 +155,7 @@ def test_the_page_names_no_system_and_its_parts_have_names(browser_page: "Page",
     for group in groups:
         assert [one.input_value() for one in group.get_by_role("radio").all()] == list("12345")
         assert group.get_by_role("radio", name="A slightly").count() == 1
-    assert page.get_by_role("progressbar", name="Pairs judged").count() == 1
+    assert page.get_by_role("progressbar", name="Judged so far").count() == 1
     assert page.locator("mark").count() >= 3
     page.keyboard.press("?")
     page.get_by_role("dialog", name="How to judge").wait_for()
@@ -168,6 +168,33 @@ def test_the_page_names_no_system_and_its_parts_have_names(browser_page: "Page",
     page.keyboard.press("ArrowRight")  # the radio's own keys
     saved(page)
     assert page.get_by_role("group", name="fluency").get_by_role("radio", checked=True).input_value() == "2"
+
+
+def test_texts_are_rated_one_by_one_with_three_keys(browser: "Browser", tmp_path: Path) -> None:
+    study = small_study(tmp_path, form="ratings", samples=2, judges=1)
+    size = {"width": 390, "height": 844}
+    with (
+        serving(tmp_path) as (_, [link]),
+        browser.new_context(viewport=size, is_mobile=True, has_touch=True) as phone,  # type: ignore[arg-type]
+    ):
+        page = phone.new_page()
+        page.goto(link)
+        page.get_by_role("dialog", name="How to judge").get_by_text("a text that was written around them").wait_for()
+        page.get_by_role("button", name="Go on").click()
+        for number in range(1, 9):
+            page.get_by_role("heading", name=f"Text {number} of 8", exact=True).wait_for()
+            assert page.get_by_role("article").count() == 1 and page.get_by_role("radio").count() == 3
+            page.keyboard.press("4")  # no such answer
+            assert not page.get_by_role("radio", checked=True).count()
+            text = page.locator("#text-a").inner_text()
+            page.keyboard.press("1" if text.startswith("Yes:") else "2" if text.startswith("Well,") else "3")
+            saved(page)
+            assert page.evaluate("document.documentElement.scrollWidth") == 390
+            page.keyboard.press("Enter")
+        page.get_by_role("heading", name="Thank you").wait_for()
+    report = make_report(tmp_path)
+    assert [one.bar()[1] for one in report.results] == [[100, 0, 0], [0, 100, 0], [0, 0, 100]]
+    assert report.judges[0].checks_passed == 2 and len(study.items) == 8
 
 
 CONTRASTS = """() => {

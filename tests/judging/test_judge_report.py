@@ -9,7 +9,7 @@ from studies import GOOD, PEOPLE, POOR, TEXTS, small_study, store, vote_all
 
 from pointer.errors import UsageError
 from pointer.judging.answers import Answer
-from pointer.judging.report import Report, bootstrap_p, count, make_report, ordinal_alpha, plot
+from pointer.judging.report import Rating, Report, bootstrap_p, count, make_report, ordinal_alpha, plot, wilson
 from pointer.judging.study import Item, Study, StudySettings, draw_study
 
 # Krippendorff (2011), "Computing Krippendorff's Alpha-Reliability": four observers, twelve units, 0 for no value.
@@ -87,9 +87,18 @@ def test_the_same_seed_gives_the_same_p() -> None:
     assert bootstrap_p(difference, votes, 1000, 1) != bootstrap_p(difference, votes, 1000, 2)
 
 
+@pytest.mark.parametrize(
+    ("events", "number", "low", "high"),
+    [(81, 263, 25.53, 36.62), (15, 148, 6.24, 16.05), (0, 20, 0, 16.11), (1, 29, 0.61, 17.18), (29, 29, 88.30, 100)],
+)
+def test_the_interval_is_wilsons_as_published(events: int, number: int, low: float, high: float) -> None:
+    """Newcombe (1998), "Two-sided confidence intervals for the single proportion", table I, method 3."""
+    assert wilson(100 * events / number, number) == pytest.approx((low, high), abs=0.01)
+
+
 def attentive(judge: int, item: Item, question: str) -> int:
     """Sees through checks, finds the good system better than the poor one, and people slightly better still."""
-    return 2 if item.check else 1 if item.b == POOR.name else -1
+    return 2 if item.check else 1 if POOR.name in item.systems else -1
 
 
 @pytest.fixture(scope="module")
@@ -104,14 +113,45 @@ def test_percentages_count_votes_wherever_the_texts_stood(study: Study) -> None:
         return attentive(judge, item, question)
 
     report = count(study, vote_all(study, vote))
-    found = {(one.question, one.b): one for one in report.preferences}
-    assert len(report.preferences) == 6
+    found = {(one.question, one.b): one for one in report.results}
+    assert len(report.results) == 6
     one = found["fluency", POOR.name]
     assert (one.a, one.votes, one.items) == (GOOD.name, 30, 10)
     assert (one.percent_a, one.percent_neutral, one.percent_b) == pytest.approx((200 / 3, 100 / 3, 0))
     people = found["semantics", "human"]
     assert (people.percent_a, people.percent_neutral, people.percent_b, people.p) == (0, 0, 100, 1 / 10_001)
     assert report.notes()[0] == "216 of 216 answers are given."
+
+
+def test_ratings_are_counted_by_system_with_intervals_for_texts_not_votes(tmp_path: Path) -> None:
+    study = small_study(tmp_path, form="ratings", samples=10, judges=3, checks=4)
+
+    def rate(judge: int, item: Item, question: str) -> int:
+        if item.check:
+            return 2 if judge == 1 else 0  # judge 2 finds that debris makes sense
+        if judge == 1:
+            return 2
+        return {GOOD.name: 1 if item.line % 2 else 2, POOR.name: judge // 2, "human": 2}[item.systems[0]]
+
+    store(tmp_path, study, vote_all(study, rate))
+    report = make_report(tmp_path)
+    assert [one.left_out for one in report.judges] == [False, True, False]
+    good, poor, people = (one for one in report.results if isinstance(one, Rating))
+    odd = sum(item.line % 2 for item in study.items if item.systems == (GOOD.name,))
+    assert (good.votes, good.items) == (20, 10)
+    assert (good.percent_sensible, good.percent_one_slip_at_most) == (100 - 10 * odd, 100)
+    assert (poor.percent_sensible, poor.percent_one_slip_at_most) == (0, 50)
+    assert poor.interval_one_slip_at_most == wilson(50, 10)
+    assert (people.system, people.percent_sensible) == ("human", 100)
+    assert report.alpha["overall"] is not None and report.to_dict()["bootstrap"] is None
+    low, _ = wilson(100, 10) or (0, 0)
+    row = f"| human | 100.0 % | {low:.1f} to 100.0 | 100.0 % | {low:.1f} to 100.0 | 10 |"
+    assert row in report.markdown() and "Sense: Does this text make sense?" in report.markdown()
+    assert "Wilson's" in report.latex() and r"\begin{tabular}{lrrrrr}" in report.latex()
+    plot(report, tmp_path / "bars.png")
+    empty = count(study, [])
+    assert "| human | - | - | - | - | 0 |" in empty.markdown()
+    plot(empty, tmp_path / "bars.png")
 
 
 def always_first(study: Study, answers: list[Answer], judge: int) -> list[Answer]:
@@ -123,14 +163,14 @@ def test_a_judge_who_always_takes_the_first_text_is_left_out_by_the_stated_rule(
     report = count(study, answers)
     assert [one.left_out for one in report.judges] == [False, True, False]
     assert (report.judges[1].checks_passed, report.judges[1].checks_answered) == (2, 4)
-    assert {one.votes for one in report.preferences} == {20}
-    assert all(one.percent_a == (100 if one.b == POOR.name else 0) for one in report.preferences)
+    assert {one.votes for one in report.results} == {20}
+    assert all(one.percent_a == (100 if one.b == POOR.name else 0) for one in report.results)
     assert "fewer than 70% of the attention checks they have answered. By this rule: judge 2." in report.notes()[1]
     assert report.to_dict()["screening"]["left_out"] == [2]
 
     everyone = count(study, answers, screened=False)
     assert not any(one.left_out for one in everyone.judges)
-    assert {one.votes for one in everyone.preferences} == {30}
+    assert {one.votes for one in everyone.results} == {30}
 
 
 def test_one_slip_in_four_checks_is_forgiven(study: Study) -> None:
@@ -162,7 +202,7 @@ def test_a_study_without_answers_has_a_report_that_says_so(tmp_path: Path) -> No
     report = make_report(tmp_path)
     assert report.notes()[0] == "0 of 60 answers are given; 100.0% are missing, from judges 1, 2."
     assert "Not checked yet: judges 1, 2." in report.notes()[1]
-    assert all(one.p is None and one.percent_a is None and one.votes == 0 for one in report.preferences)
+    assert all(one.p is None and one.percent_a is None and one.votes == 0 for one in report.results)
     assert set(report.alpha.values()) == {None}
     assert "| Zebrafish-XL | - | - | - | Quokka-7 | - |" in report.markdown()
     plot(report, tmp_path / "empty.png")
@@ -195,7 +235,7 @@ def test_tables_are_laid_out_as_in_the_paper(report: Report) -> None:
 def test_markdown_and_latex_hold_tables_and_notes(report: Report) -> None:
     markdown, latex = report.markdown(), report.latex()
     assert f"| {GOOD.name} | **100.0 %** | 0.0 % | 0.0 % | {POOR.name} | 0.0001 |" in markdown
-    assert "Krippendorff's alpha (ordinal, five points): semantics 1.00" in markdown and "| Judge | Pairs |" in markdown
+    assert "Krippendorff's alpha (ordinal, 5 points): semantics 1.00" in markdown and "| Judge | Pairs |" in markdown
     assert rf"{GOOD.name} & \textbf{{100.0 \%}} & 0.0 \% & 0.0 \% & {POOR.name} & 0.0001 \\" in latex
     assert latex.count(r"\begin{tabular}") == 4 and "10,000 replications" in latex
     assert r"1 & 24 of 24 & 4 of 4 & 100\% & 10.0 &  \\" in latex and latex.startswith(r"% \usepackage{booktabs")
@@ -219,5 +259,5 @@ def test_a_study_of_realistic_size_is_counted(report: Report) -> None:
     rng = np.random.default_rng(0)
     answers = vote_all(study, lambda judge, item, question: 2 if item.check else int(rng.integers(-2, 3)))
     found = count(study, answers)
-    assert all(one.votes == 2000 and one.p is not None and one.p > 0.001 for one in found.preferences)
+    assert all(one.votes == 2000 and one.p is not None and one.p > 0.001 for one in found.results)
     assert found.alpha["overall"] == pytest.approx(0, abs=0.03)

@@ -16,7 +16,7 @@ from studies import GOOD, PEOPLE, POOR, call, serving, small_study, tokens
 from pointer.errors import DataError, StorageError
 from pointer.judging.answers import Answer, Answers, read_answers
 from pointer.judging.server import LONGEST_BODY, PAGE, create_app, highlighted
-from pointer.judging.study import Study, StudySettings, draw_study
+from pointer.judging.study import FORMS, Study, StudySettings, draw_study
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def client(study: Study, answers: Answers) -> TestClient:
 
 ME = {"Authorization": "Bearer judge-1"}
 OTHER = {"Authorization": "Bearer judge-2"}
-FLUENCY = "/api/pairs/2/answers/fluency"
+FLUENCY = "/api/items/2/answers/fluency"
 
 
 def body(choice: Any, seconds: Any = 3.5) -> dict[str, Any]:
@@ -48,17 +48,17 @@ def body(choice: Any, seconds: Any = 3.5) -> dict[str, Any]:
 
 def test_a_judge_gets_questions_pairs_and_progress(client: TestClient, study: Study) -> None:
     found = client.get("/api/study", headers=ME).json()
-    assert (found["pairs"], found["done"], found["next"]) == (10, 0, 1)
+    assert (found["items"], found["done"], found["next"]) == (10, 0, 1)
     assert [question["name"] for question in found["questions"]] == ["semantics", "fluency", "informativeness"]
     assert found["questions"][1]["wording"] == "A and B, which is more grammatical and fluent?"
     for number in range(1, 11):
-        pair = client.get(f"/api/pairs/{number}", headers=ME).json()
+        pair = client.get(f"/api/items/{number}", headers=ME).json()
         showing = study.sheets[0][number - 1]
         item = study.items[showing.item]
         shown = ["".join(piece["text"] for piece in pieces) for pieces in pair["texts"]]
-        assert shown == ([item.text_b, item.text_a] if showing.swapped else [item.text_a, item.text_b])
+        assert shown == list(item.texts[::-1] if showing.swapped else item.texts)
         assert pair["keywords"] == list(item.constraints)
-        if item.b == POOR.name:
+        if POOR.name in item.systems:
             marked = [piece["text"] for piece in pair["texts"][not showing.swapped] if piece["keyword"]]
             assert [word.lower() for word in marked] == pair["keywords"]
 
@@ -66,7 +66,7 @@ def test_a_judge_gets_questions_pairs_and_progress(client: TestClient, study: St
 def test_the_first_pair_with_an_open_question_is_next(client: TestClient) -> None:
     for number in (1, 3):
         for name in ("semantics", "fluency", "informativeness"):
-            found = client.put(f"/api/pairs/{number}/answers/{name}", json=body(4), headers=ME).json()
+            found = client.put(f"/api/items/{number}/answers/{name}", json=body(4), headers=ME).json()
     assert (found["done"], found["next"]) == (2, 2)
     assert client.get("/api/study", headers=OTHER).json()["done"] == 0
 
@@ -87,8 +87,8 @@ def test_an_answer_again_changes_nothing_and_another_one_takes_its_place(
     replies.append(client.put(FLUENCY, json=body(1, 99.0), headers=ME))
     assert [reply.status_code for reply in replies] == [200] * 3
     assert answers.all() == [Answer(0, 1, "fluency", 1, 3.5)]
-    assert client.get("/api/pairs/2", headers=ME).json()["answers"] == {"fluency": 1}
-    assert client.get("/api/pairs/2", headers=OTHER).json()["answers"] == {}
+    assert client.get("/api/items/2", headers=ME).json()["answers"] == {"fluency": 1}
+    assert client.get("/api/items/2", headers=OTHER).json()["answers"] == {}
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_an_answer_again_changes_nothing_and_another_one_takes_its_place(
         ({"Authorization": b"Bearer judg\xe9"}, 403),
     ],
 )
-@pytest.mark.parametrize("path", ["/api/study", "/api/pairs/1", FLUENCY])
+@pytest.mark.parametrize("path", ["/api/study", "/api/items/1", FLUENCY])
 def test_who_has_no_token_learns_nothing(
     client: TestClient, answers: Answers, headers: dict[str, Any], status: int, path: str
 ) -> None:
@@ -116,11 +116,11 @@ def test_who_has_no_token_learns_nothing(
 @pytest.mark.parametrize(
     ("path", "content", "status"),
     [
-        ("/api/pairs/0/answers/fluency", body(3), 404),
-        ("/api/pairs/11/answers/fluency", body(3), 404),
-        ("/api/pairs/99999999999999999999999/answers/fluency", body(3), 404),
-        ("/api/pairs/two/answers/fluency", body(3), 422),
-        ("/api/pairs/2/answers/style", body(3), 404),
+        ("/api/items/0/answers/fluency", body(3), 404),
+        ("/api/items/11/answers/fluency", body(3), 404),
+        ("/api/items/99999999999999999999999/answers/fluency", body(3), 404),
+        ("/api/items/two/answers/fluency", body(3), 422),
+        ("/api/items/2/answers/style", body(3), 404),
         (FLUENCY, body(0), 422),
         (FLUENCY, body(6), 422),
         (FLUENCY, body(2.5), 422),
@@ -186,25 +186,40 @@ def test_the_page_needs_nothing_from_elsewhere_and_has_no_inline_script() -> Non
     assert not re.search(r"<script(?![^>]*src=)|<style|\son\w+=|\sstyle=", page)
 
 
+def test_a_text_to_rate_comes_alone_and_has_three_answers(tmp_path: Path) -> None:
+    study = small_study(tmp_path, form="ratings")
+    answers = Answers(tmp_path, study.fingerprint)
+    client = TestClient(create_app(study, tokens(study), answers))
+    found = client.get("/api/study", headers=ME).json()
+    assert (found["form"], found["items"], len(found["choices"])) == ("ratings", 14, 3)
+    assert all(len(client.get(f"/api/items/{n}", headers=ME).json()["texts"]) == 1 for n in range(1, 15))
+    replies = [client.put("/api/items/1/answers/sense", json=body(choice), headers=ME) for choice in (4, 3)]
+    assert [reply.status_code for reply in replies] == [422, 200]
+    assert replies[0].json()["error"]["message"] == "choice: expected a number from 1 to 3, found 4."
+    assert [answer.choice for answer in answers.all()] == [3]
+    answers.close()
+
+
 def everything_served(study: Study, folder: Path) -> list[bytes]:
     """The bodies and headers of all that each judge can ask for."""
     folder.mkdir()
     answers = Answers(folder, study.fingerprint)
     client = TestClient(create_app(study, tokens(study), answers))
-    found = []
+    found, [question, *_] = [], study.questions
     for judge, sheet in enumerate(study.sheets, 1):
         headers = {"Authorization": f"Bearer judge-{judge}"}
-        replies = [client.get(path, headers=headers) for path in ("/api/study", "/", "/judge.js", "/api/pairs/0")]
+        replies = [client.get(path, headers=headers) for path in ("/api/study", "/", "/judge.js", "/api/items/0")]
         for number in range(1, len(sheet) + 1):
-            replies.append(client.get(f"/api/pairs/{number}", headers=headers))
-            replies.append(client.put(f"/api/pairs/{number}/answers/fluency", json=body(5), headers=headers))
+            replies.append(client.get(f"/api/items/{number}", headers=headers))
+            replies.append(client.put(f"/api/items/{number}/answers/{question}", json=body(3), headers=headers))
         found += [reply.content + repr(sorted(reply.headers.items())).encode() for reply in replies]
     answers.close()
     return found
 
 
-def test_nothing_that_is_served_depends_on_who_wrote_a_text(tmp_path: Path) -> None:
-    settings = StudySettings(samples=4, judges=2, seed=1)
+@pytest.mark.parametrize("form", FORMS)
+def test_nothing_that_is_served_depends_on_who_wrote_a_text(form: str, tmp_path: Path) -> None:
+    settings = StudySettings(form, samples=4, judges=2, seed=1)
     names = ("Zebrafish-XL", "Quokka-7", "human")
     studies = [
         draw_study([replace(GOOD, name=a), replace(POOR, name=b)], replace(PEOPLE, name=human), settings)
@@ -218,7 +233,7 @@ def test_nothing_that_is_served_depends_on_who_wrote_a_text(tmp_path: Path) -> N
 
 
 def test_a_pair_has_no_field_that_could_tell(client: TestClient) -> None:
-    pairs = [client.get(f"/api/pairs/{number}", headers=ME).json() for number in range(1, 11)]
+    pairs = [client.get(f"/api/items/{number}", headers=ME).json() for number in range(1, 11)]
     assert all(set(pair) == {"number", "keywords", "texts", "answers"} for pair in pairs)
     assert {key for pair in pairs for pieces in pair["texts"] for piece in pieces for key in piece} == {
         "text",
@@ -251,7 +266,7 @@ def test_a_damaged_or_full_store_is_one_sentence(tmp_path: Path, study: Study, a
             answers.give(Answer(0, place, "fluency", 3, 1.0))
     client = TestClient(create_app(study, tokens(study), answers))
     replies = [
-        client.put(f"/api/pairs/{number}/answers/fluency", json=body(3), headers=OTHER) for number in range(1, 11)
+        client.put(f"/api/items/{number}/answers/fluency", json=body(3), headers=OTHER) for number in range(1, 11)
     ]
     assert 507 in {reply.status_code for reply in replies}
     broken = tmp_path / "broken"
@@ -272,7 +287,7 @@ def test_two_judges_at_once_and_a_killed_server_lose_nothing(tmp_path: Path) -> 
             for question in study.questions:
                 choice = (place + number) % 5 + 1
                 try:
-                    status, _ = call(link, f"api/pairs/{place + 1}/answers/{question}", body(choice))
+                    status, _ = call(link, f"api/items/{place + 1}/answers/{question}", body(choice))
                 except OSError:  # the server is gone
                     return
                 assert status == 200
@@ -292,7 +307,7 @@ def test_two_judges_at_once_and_a_killed_server_lose_nothing(tmp_path: Path) -> 
 
     with serving(tmp_path) as (_, links):
         for number, place, question, choice in acknowledged:
-            status, pair = call(links[number], f"api/pairs/{place + 1}")
+            status, pair = call(links[number], f"api/items/{place + 1}")
             assert status == 200 and pair["answers"][question] == choice
         threads = [threading.Thread(target=judge, args=given) for given in enumerate(links)]  # again, to the end
         for thread in threads:

@@ -41,12 +41,12 @@ def test_sheets_are_balanced_in_load_and_side(samples: int, judges: int, more: i
 
 def test_the_first_system_meets_every_other_one_and_people_on_the_same_lines() -> None:
     study = small_study(samples=6)
-    assert study.pairs == [(GOOD.name, POOR.name), (GOOD.name, "human")]
-    lines = [[item.line for item in study.items if not item.check and item.b == b] for _, b in study.pairs]
+    assert study.lineups == [(GOOD.name, POOR.name), (GOOD.name, "human")]
+    lines = [[item.line for item in study.items if not item.check and item.systems == both] for both in study.lineups]
     assert lines[0] == lines[1] and len(set(lines[0])) == 6
     for item in study.items[:6]:
         line = item.line - 1
-        assert (item.text_a, item.text_b) == (GOOD.texts[line], POOR.texts[line])
+        assert item.texts == (GOOD.texts[line], POOR.texts[line])
         assert item.constraints == CONSTRAINTS[line]
 
 
@@ -56,9 +56,31 @@ def test_an_attention_check_is_a_text_beside_half_its_words() -> None:
     assert len(checks) == 5
     assert {item.line for item in checks}.isdisjoint(item.line for item in study.items if not item.check)
     for item in checks:
-        assert item.text_a == TEXTS[item.line - 1]  # people's text
-        assert not Counter(item.text_b.split()) - Counter(item.text_a.split())
-        assert len(item.text_b.split()) == len(item.text_a.split()) // 2
+        whole, debris = (text.split() for text in item.texts)
+        assert item.texts[0] == TEXTS[item.line - 1]  # people's text
+        assert not Counter(debris) - Counter(whole) and len(debris) == len(whole) // 2
+
+
+def test_a_study_of_ratings_shows_every_text_alone_on_the_same_lines() -> None:
+    study = small_study(form="ratings", samples=6, checks=3)
+    assert study.lineups == [(GOOD.name,), (POOR.name,), ("human",)]
+    rated = {item.systems[0]: [] for item in study.items if not item.check}  # type: dict[str, list[int]]
+    for item in study.items[:18]:
+        [system], [text] = item.systems, item.texts
+        rated[system].append(item.line)
+        assert text == {GOOD.name: GOOD, POOR.name: POOR, "human": PEOPLE}[system].texts[item.line - 1]
+    assert len(set(map(tuple, rated.values()))) == 1 and len(set(rated["human"])) == 6
+    for item in study.items[18:]:
+        assert item.check and item.systems == ("debris",)
+        assert len(item.texts[0].split()) == len(TEXTS[item.line - 1].split()) // 2
+    for sheet in study.sheets:
+        assert sorted(showing.item for showing in sheet) == list(range(21))
+        assert [study.items[showing.item].systems for showing in sheet] != [item.systems for item in study.items]
+    assert Study.from_json(study.to_json()) == study
+
+
+def test_one_system_can_be_rated_alone() -> None:
+    assert draw_study([GOOD], None, StudySettings("ratings", samples=3)).lineups == [(GOOD.name,)]
 
 
 def test_a_person_gets_an_attention_check_for_every_twenty_pairs() -> None:
@@ -90,11 +112,13 @@ def test_the_same_files_and_seed_make_the_same_study_with_other_tokens(tmp_path:
     assert (one / "study.json").read_bytes() == (two / "study.json").read_bytes()
     study = open_study(one)
     assert set(read_tokens(one, study)).isdisjoint(read_tokens(two, study))
-    assert study.pairs == [("good", "POOR"), ("good", "human")]
+    assert study.lineups == [("good", "POOR"), ("good", "human")]
     assert [source["sha256"] for source in study.sources] == [
         file_hash(tmp_path / name) for name in ("good.jsonl", "poor.jsonl", "people.txt")
     ]
-    assert study.settings == StudySettings(samples=5, judges=5, panel=5, checks=2, seed=3)
+    assert study.settings == StudySettings(
+        "pairs", tuple(study.questions), samples=5, judges=5, panel=5, checks=2, seed=3
+    )
     assert {"pointer", "python"} <= set(study.versions)
     assert sorted(path.name for path in one.iterdir()) == ["judges.json", "study.json"]
     assert one.stat().st_mode & 0o077 == 0
@@ -104,9 +128,9 @@ def test_a_txt_given_last_is_the_human_text_unless_human_is_named(tmp_path: Path
     write_files(tmp_path)
     good, people = str(tmp_path / "good.jsonl"), str(tmp_path / "people.txt")
     settings = StudySettings(samples=5)
-    assert new_study([good, people], tmp_path / "1", settings).pairs == [("good", "human")]
+    assert new_study([good, people], tmp_path / "1", settings).lineups == [("good", "human")]
     named = new_study([good, f"us={people}"], tmp_path / "2", settings, human=str(tmp_path / "poor.jsonl"))
-    assert named.pairs == [("good", "us"), ("good", "human")]
+    assert named.lineups == [("good", "us"), ("good", "human")]
 
 
 def test_a_folder_that_was_left_half_made_can_be_finished_and_a_study_is_never_overwritten(tmp_path: Path) -> None:
@@ -150,6 +174,8 @@ def test_systems_that_wrote_for_other_constraints_cannot_be_compared() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
+        ({"form": "stars"}, 'form: expected pairs or ratings, found "stars"'),
+        ({"form": "ratings", "questions": ("fluency",)}, 'questions: expected some of sense, found "fluency"'),
         ({"questions": ("style",)}, 'questions: expected some of semantics, .*, found "style"'),
         ({"questions": ("fluency", "fluency")}, '"fluency" twice'),
         ({"questions": ()}, "questions: expected at least one"),
@@ -178,6 +204,9 @@ def test_a_damaged_study_is_named(tmp_path: Path) -> None:
     (tmp_path / "judges.json").write_text(json.dumps({"tokens": ["same", "same"]}))
     with pytest.raises(DataError, match="2 different tokens"):
         read_tokens(tmp_path, study)
+    (tmp_path / "study.json").write_bytes(study.to_json().replace(b'"format": 2', b'"format": 1'))
+    with pytest.raises(DataError, match=f"found one of format 1. Open it with pointer {study.versions['pointer']}"):
+        open_study(tmp_path)
     (tmp_path / "study.json").write_bytes(study.to_json()[:-9])
-    with pytest.raises(DataError, match="Expected a study of format 1"):
+    with pytest.raises(DataError, match="Expected a study of format 2"):
         open_study(tmp_path)

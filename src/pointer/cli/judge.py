@@ -1,4 +1,4 @@
-"""`pointer judge`: make a study of human judgements, serve it to the judges, report what they said."""
+"""`pointer judge`: make a study of human judgements, ask people in a browser or here, report what they said."""
 
 import json
 import sys
@@ -12,7 +12,7 @@ from pointer.cli.shared import Json, Seed, show_table
 from pointer.errors import UsageError
 
 judge = typer.Typer(
-    help="Human evaluation: people compare texts in pairs without knowing who wrote which.",
+    help="Human evaluation: people compare or rate texts without knowing who wrote which.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="markdown",
@@ -29,35 +29,41 @@ def new(
         ),
     ],
     out: Annotated[Path, typer.Option(help="The folder to make.")],
+    form: Annotated[
+        str, typer.Option(help="pairs: which of two texts is better? ratings: does a text make sense?")
+    ] = "pairs",
     human: Annotated[str | None, typer.Option(help="The human text; then all FILES are systems.")] = None,
     questions: Annotated[
-        str, typer.Option(help="What to ask, by commas: semantics, fluency, informativeness.")
-    ] = "semantics,fluency,informativeness",
+        str | None,
+        typer.Option(help="What to ask of pairs, by commas: semantics, fluency, informativeness; all if left out."),
+    ] = None,
     samples: Annotated[int, typer.Option(help="Lines of the files to draw.")] = 400,
-    judges: Annotated[int, typer.Option(help="Judges of each pair of texts.")] = 5,
+    judges: Annotated[int, typer.Option(help="Judges of each pair or text.")] = 5,
     panel: Annotated[
         int | None, typer.Option(help="People who share the work; as many as --judges if left out.")
     ] = None,
     checks: Annotated[
-        int | None, typer.Option(help="Attention checks for each person; one for 20 pairs if left out.")
+        int | None, typer.Option(help="Attention checks for each person; one for 20 pairs or texts if left out.")
     ] = None,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
-    """Draw a study: the first system against each other one, and against the human text.
+    """Draw a study: the first system against each other one and the human text, or all texts one by one.
 
     Examples:
         pointer judge new ours.jsonl theirs.txt --human refs.txt --samples 4 --judges 2 --out study
+        pointer judge new --form ratings ours.jsonl --human refs.txt --samples 4 --judges 1 --out ratings
     """
     from pointer.judging.study import StudySettings, new_study
 
-    asked = tuple(name.strip() for name in questions.split(",") if name.strip())
-    study = new_study(files, out, StudySettings(asked, samples, judges, panel, checks, seed), human)
+    asked = None if questions is None else tuple(name.strip() for name in questions.split(",") if name.strip())
+    study = new_study(files, out, StudySettings(form, asked, samples, judges, panel, checks, seed), human)
     loads = [len(sheet) for sheet in study.sheets]
     summary = {
         "study": str(out),
-        "comparisons": [list(pair) for pair in study.pairs],
-        "pairs": sum(not item.check for item in study.items),
+        "form": form,
+        "systems": [list(systems) for systems in study.lineups],
+        "items": sum(not item.check for item in study.items),
         "judges": len(loads),
         "checks": study.settings.checks,
         "fewest": min(loads),
@@ -69,8 +75,8 @@ def new(
     share = f"{min(loads):,}" if min(loads) == max(loads) else f"{min(loads):,} or {max(loads):,}"
     people = "1 person" if len(loads) == 1 else f"{len(loads)} people"
     print(
-        f"{out}: {summary['pairs']:,} pairs ({'; '.join(f'{a} - {b}' for a, b in study.pairs)}), {people} with {share} "
-        f"each, {study.settings.checks} attention checks among them"
+        f"{out}: {summary['items']:,} {study.form.noun}s ({'; '.join(map(' - '.join, study.lineups))}), {people} with "
+        f"{share} each, {study.settings.checks} attention checks among them"
     )
 
 
@@ -104,17 +110,69 @@ def serve(
     run(study, host, port, url, announce)
 
 
+def rate(
+    study: Folder,
+    judge: Annotated[int, typer.Option(help="Whose sheet, from 1 in the order of the links.")] = 1,
+) -> None:
+    """Judge in this terminal: read a text, type a number; an empty line stops, the same command goes on.
+
+    Examples:
+        pointer judge rate ratings
+    """
+    import time
+
+    from pointer.judging.answers import Answer, Answers
+    from pointer.judging.study import open_study
+
+    found = open_study(study)
+    if not 1 <= judge <= len(found.sheets):
+        raise UsageError(f"judge: expected a number from 1 to {len(found.sheets)}, found {judge}.", "Correct it.")
+    answers = Answers(study, found.fingerprint)
+    sheet = found.sheets[judge - 1]
+    choices = "   ".join(f"{number} {choice}" for number, choice in enumerate(found.choices, 1))
+    try:
+        for place in answers.open_places(found, judge - 1):
+            item, texts = found.shown(sheet[place])
+            print(f"\n{found.form.noun.capitalize()} {place + 1} of {len(sheet)}: {'; '.join(item.constraints)}\n")
+            print("\n\n".join(texts if len(texts) == 1 else map("{}  {}".format, "AB", texts)), end="\n\n")
+            shown = time.monotonic()
+            given = answers.of(judge - 1).get(place, {})
+            for name, wording in found.questions.items():
+                if name not in given:
+                    choice = _choose(f"{wording}\n{choices}\n> ", len(found.choices))
+                    if choice is None:
+                        return
+                    answers.give(Answer(judge - 1, place, name, choice, round(time.monotonic() - shown, 1)))
+        print(f"\nAll {len(sheet)} are judged. pointer judge report {study} counts them.")
+    finally:
+        answers.close()
+
+
+def _choose(question: str, most: int) -> int | None:
+    """A number from 1 to `most` that is typed; None where somebody stops."""
+    while True:
+        try:
+            typed = input(question).strip()
+        except EOFError:
+            return None
+        if not typed:
+            return None
+        if typed.isdecimal() and 1 <= int(typed) <= most:
+            return int(typed)
+        question = f"Expected a number from 1 to {most}, or nothing to stop.\n> "
+
+
 def report(
     study: Folder,
     as_json: Json = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print markdown.")] = False,
     latex: Annotated[bool, typer.Option("--latex", help="Print LaTeX.")] = False,
-    plot: Annotated[Path | None, typer.Option(help="Also draw the preferences: .png, .svg or .pdf.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Also draw the shares: .png, .svg or .pdf.")] = None,
     everyone: Annotated[
         bool, typer.Option("--everyone", help="Count judges who fail the attention checks, too.")
     ] = False,
 ) -> None:
-    """Print preferences, significance, agreement and the quality of judges, as far as there are answers.
+    """Print preferences or ratings, how sure they are, agreement and the quality of judges, so far.
 
     Examples:
         pointer judge report study --markdown
@@ -145,5 +203,5 @@ def report(
         print(f"pointer: wrote {plot}", file=sys.stderr)
 
 
-for command in (new, serve, report):
+for command in (new, serve, rate, report):
     add_command(judge, command)

@@ -1,4 +1,4 @@
-"""The answers of a study: one for each judge, pair and question, in SQLite, on disk before the judge is told so.
+"""The answers of a study: one for each judge, item and question, in SQLite, on disk before the judge is told so.
 
 A second answer to the same question takes the place of the first; the same answer again changes nothing.
 """
@@ -12,16 +12,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pointer.errors import DataError, StorageError
+from pointer.judging.study import Study
 
 NAME = "answers.sqlite"
-SCALE = (1, 2, 3, 4, 5)
-"""1: the text shown first is clearly better ... 3: neither ... 5: the text shown second is clearly better."""
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS study (fingerprint TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS answers (
     judge INTEGER NOT NULL, place INTEGER NOT NULL, question TEXT NOT NULL,
-    choice INTEGER NOT NULL CHECK (choice BETWEEN 1 AND 5),
+    choice INTEGER NOT NULL,
     seconds REAL NOT NULL, given TEXT NOT NULL,
     PRIMARY KEY (judge, place, question)
 ) WITHOUT ROWID;
@@ -33,17 +32,17 @@ ON CONFLICT DO UPDATE SET choice = excluded.choice, given = excluded.given WHERE
 
 
 class Answer(NamedTuple):
-    """What one judge answered to one question about one pair."""
+    """What one judge answered to one question about one item."""
 
     judge: int
     """From 0, as in the study's sheets."""
     place: int
-    """Of the pair in the judge's sheet, from 0."""
+    """Of the item in the judge's sheet, from 0."""
     question: str
     choice: int
-    """On the scale from 1 to 5, for the texts as they were shown."""
+    """From 1, in the order of the form's choices, for the texts as they were shown."""
     seconds: float
-    """How long the pair had been on the screen when the question was first answered."""
+    """How long the item had been on the screen when the question was first answered."""
 
 
 class Answers:
@@ -79,6 +78,11 @@ class Answers:
         for answer in self._select("WHERE judge = ?", judge):
             choices.setdefault(answer.place, {})[answer.question] = answer.choice
         return choices
+
+    def open_places(self, study: Study, judge: int) -> list[int]:
+        """Where a judge has not answered every question yet."""
+        given = self.of(judge)
+        return [place for place in range(len(study.sheets[judge])) if len(given.get(place, ())) < len(study.questions)]
 
     def all(self) -> list[Answer]:
         """Every answer so far."""

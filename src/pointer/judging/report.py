@@ -1,14 +1,16 @@
-"""The report on a study: who is preferred, how sure that is, how far judges agree, and which judges to trust.
+"""The report on a study: who is preferred or makes sense, how sure that is, how far judges agree, whom to trust.
 
 It can be written at any time; what has not been answered yet is left out and counted.
 """
 
+import math
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from statistics import NormalDist
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +22,7 @@ from pointer.evaluation.table import LATEX_NEEDS, Cell, Table, latex_text
 from pointer.judging.answers import Answer, read_answers
 from pointer.judging.study import Study, open_study
 
-FORMAT = 1
+FORMAT = 2
 REPLICATIONS = 10_000
 PASSING = 0.7
 """The share of attention checks that a judge has to pass; who always chooses the same side passes half of them."""
@@ -45,6 +47,92 @@ class Preference:
     p: float | None
     """Of the difference between the percentages of A and B; None with fewer than two pairs of texts."""
 
+    columns: ClassVar = ("System A", "A", "Neutral", "B", "System B", "p")
+    legend: ClassVar = "for the system on the left (blue), for neither (grey), for the one on the right (ochre)"
+
+    @staticmethod
+    def of(question: str, systems: Sequence[str], kinds: Array, replications: int, seed: int) -> "Preference":
+        """Read off the votes of judges (rows) on pairs (columns): 0 for A, 1 for neither, 2 for B."""
+        a, b = systems
+        given = (~np.isnan(kinds)).sum(axis=0)  # N
+        p = bootstrap_p(np.nansum(1 - kinds, axis=0)[given > 0], given[given > 0], replications, seed)
+        return Preference(question, a, b, int(given.sum()), int((given > 0).sum()), *_percentages(kinds), p)
+
+    @staticmethod
+    def note(replications: int, seed: int) -> str:
+        """How sure the figures are."""
+        return (
+            f"p: two-sided bootstrap over pairs of texts, {replications:,} replications, seed {seed}, of the "
+            "difference between A and B."
+        )
+
+    def row(self) -> list[Cell]:
+        """As the table has it; the preferred system is bold."""
+        a, b = self.percent_a or 0.0, self.percent_b or 0.0
+        return [
+            Cell(self.a),
+            Cell(_percent(self.percent_a), a > b),
+            Cell(_percent(self.percent_neutral)),
+            Cell(_percent(self.percent_b), b > a),
+            Cell(self.b),
+            Cell(_number(self.p, "{:.4f}")),
+        ]
+
+    def bar(self) -> tuple[str, list[float], str]:
+        """What stands left of a bar, the percentages that it is made of, and what stands right of it."""
+        shares = [self.percent_a or 0, self.percent_neutral or 0, self.percent_b or 0]
+        return self.a, shares, self.b if self.p is None else f"{self.b}\np = {self.p:.4f}"
+
+
+@dataclass(frozen=True)
+class Rating:
+    """How judges rated the texts of one system."""
+
+    question: str
+    system: str
+    votes: int
+    items: int
+    """Texts with at least one vote."""
+    percent_sensible: float | None
+    interval_sensible: tuple[float, float] | None
+    percent_one_slip_at_most: float | None
+    interval_one_slip_at_most: tuple[float, float] | None
+
+    columns: ClassVar = ("System", "Makes sense", "95 % interval", "At most one slip", "95 % interval", "Texts")
+    legend: ClassVar = "that a text makes sense (blue), would but for one slip (grey), does not (ochre)"
+
+    @staticmethod
+    def of(question: str, systems: Sequence[str], kinds: Array, replications: int, seed: int) -> "Rating":
+        """Read off the votes of judges (rows) on texts (columns): 0 for sensible, 1 for one slip, 2 for neither."""
+        [system] = systems
+        votes, items = int((~np.isnan(kinds)).sum()), int((~np.isnan(kinds)).any(axis=0).sum())
+        sensible, _, senseless = _percentages(kinds)
+        at_most = None if senseless is None else 100 - senseless
+        return Rating(
+            question, system, votes, items, sensible, wilson(sensible, items), at_most, wilson(at_most, items)
+        )
+
+    @staticmethod
+    def note(replications: int, seed: int) -> str:
+        """How sure the figures are."""
+        return (
+            "Intervals: Wilson's, 95 %, for as many votes as there are texts, since votes on the same text depend on "
+            "each other."
+        )
+
+    def row(self) -> list[Cell]:
+        """As the table has it."""
+        sensible, at_most = map(_interval, (self.interval_sensible, self.interval_one_slip_at_most))
+        shares = map(_percent, (self.percent_sensible, self.percent_one_slip_at_most))
+        texts = [self.system, next(shares), sensible, next(shares), at_most, f"{self.items:,}"]
+        return [Cell(text) for text in texts]
+
+    def bar(self) -> tuple[str, list[float], str]:
+        """What stands left of a bar, the percentages that it is made of, and what stands right of it."""
+        sensible, at_most = self.percent_sensible or 0, self.percent_one_slip_at_most or 0
+        left = 100 - at_most if self.votes else 0
+        return self.system, [sensible, at_most - sensible, left], _interval(self.interval_sensible)
+
 
 @dataclass(frozen=True)
 class JudgeQuality:
@@ -52,15 +140,15 @@ class JudgeQuality:
 
     judge: int
     """From 1, in the order of the links."""
-    pairs: int
-    pairs_answered: int
-    """Pairs with all questions answered, attention checks among them."""
+    items: int
+    items_answered: int
+    """Items with all questions answered, attention checks among them."""
     checks_answered: int
     checks_passed: int
     agreement: float | None
     """How often the judge voted as most of the others did, where they had a majority."""
     median_seconds: float | None
-    """From showing a pair to the answer of its last question."""
+    """From showing an item to the answer of its last question."""
     left_out: bool
 
 
@@ -72,7 +160,8 @@ class Report:
     screened: bool
     """Are judges left out who fail the attention checks?"""
     replications: int
-    preferences: tuple[Preference, ...]
+    results: tuple[Preference, ...] | tuple[Rating, ...]
+    """For each question, and each line-up of systems."""
     alpha: dict[str, float | None]
     """Krippendorff's alpha of every question, and `overall`."""
     judges: tuple[JudgeQuality, ...]
@@ -105,33 +194,41 @@ class Report:
                 "passing": PASSING if self.screened else None,
                 "left_out": [one.judge for one in self.judges if one.left_out],
             },
-            "bootstrap": {"replications": self.replications, "seed": self.study.settings.seed},
-            "preferences": [asdict(one) for one in self.preferences],
+            "bootstrap": {"replications": self.replications, "seed": self.study.settings.seed}
+            if self.study.settings.form == "pairs"
+            else None,
+            "results": [asdict(one) for one in self.results],
             "alpha": self.alpha,
             "judges": [asdict(one) for one in self.judges],
         }
 
     def tables(self) -> list[Table]:
-        """The paper's table of preferences, a part for each question; the preferred system is bold."""
-        columns = ["System A", "A", "Neutral", "B", "System B", "p"]
+        """A table for each question; of pairs, as in the paper."""
         return [
             Table(
                 f"{name.capitalize()}: {wording}",
-                columns,
-                [_preference_row(one) for one in self.preferences if one.question == name],
+                RESULTS[self.study.settings.form].columns,
+                [one.row() for one in self.results if one.question == name],
             )
             for name, wording in self.study.questions.items()
         ]
 
     def judge_table(self) -> Table:
         """A row a judge."""
-        columns = ["Judge", "Pairs", "Checks passed", "Agreement", "Median seconds", "Left out"]
+        columns = [
+            "Judge",
+            f"{self.study.form.noun.capitalize()}s",
+            "Checks passed",
+            "Agreement",
+            "Median seconds",
+            "Left out",
+        ]
         return Table("Judges", columns, [_judge_row(one) for one in self.judges])
 
     def notes(self) -> list[str]:
         """What a reader of the tables has to know."""
         missing = self.questions_asked - self.questions_answered
-        waiting = [str(one.judge) for one in self.judges if one.pairs_answered < one.pairs]
+        waiting = [str(one.judge) for one in self.judges if one.items_answered < one.items]
         left_out = [str(one.judge) for one in self.judges if one.left_out]
         unscreened = [str(one.judge) for one in self.judges if not one.checks_answered]
         alpha = ", ".join(f"{name} {_number(value)}" for name, value in self.alpha.items())
@@ -140,9 +237,8 @@ class Report:
             + (f"; {missing / self.questions_asked:.1%} are missing, from {_judges(waiting)}." if missing else "."),
             f"{self.rule} By this rule: {_judges(left_out) if left_out else 'none'}."
             + (f" Not checked yet: {_judges(unscreened)}." if unscreened else ""),
-            f"p: two-sided bootstrap over pairs of texts, {self.replications:,} replications, seed "
-            f"{self.study.settings.seed}, of the difference between A and B.",
-            f"Krippendorff's alpha (ordinal, five points): {alpha}.",
+            RESULTS[self.study.settings.form].note(self.replications, self.study.settings.seed),
+            f"Krippendorff's alpha (ordinal, {len(self.study.choices)} points): {alpha}.",
         ]
 
     def markdown(self) -> str:
@@ -151,7 +247,7 @@ class Report:
         return "\n\n".join([*tables[:-1], "\n".join(f"- {note}" for note in self.notes()), tables[-1]])
 
     def latex(self) -> str:
-        """The preferences for a paper, the notes below them, and the judges."""
+        """The tables for a paper, the notes below them, and the judges."""
         notes = "\n\n".join(latex_text(note) for note in self.notes())
         tables = [table.latex() for table in [*self.tables(), self.judge_table()]]
         return "\n\n".join([LATEX_NEEDS, *tables[:-1], notes, tables[-1]])
@@ -166,23 +262,25 @@ def make_report(folder: Path, screened: bool = True, replications: int = REPLICA
 def count(study: Study, answers: Sequence[Answer], screened: bool = True, replications: int = REPLICATIONS) -> Report:
     """The report on these answers.
 
-    Everything is read off one array of votes from 2 (A is clearly better) to -2 (B is), nan where there is none yet.
+    Everything is read off one array of choices, those of pairs as if A had always stood first; nan where there is
+    none yet.
     """
-    votes, seconds = _votes(study, answers)  # Q J N
+    choices, seconds = _choices(study, answers)  # Q J N
+    kinds = np.array([np.nan, *study.form.kinds])[np.nan_to_num(choices).astype(int)]  # Q J N
     is_check = np.array([item.check for item in study.items])  # N
-    done: NDArray[np.bool_] = np.asarray(~np.isnan(votes).any(axis=0))  # J N
+    done: NDArray[np.bool_] = np.asarray(~np.isnan(choices).any(axis=0))  # J N
     checked = (done & is_check).sum(axis=1)  # J
-    passed = (done & is_check & (votes > 0).all(axis=0)).sum(axis=1)  # J
+    passed = (done & is_check & (kinds == study.form.attentive).all(axis=0)).sum(axis=1)  # J
     left_out = (checked > 0) & (passed < PASSING * checked - 1e-9) & screened  # J
-    counted = np.where(left_out[:, None], np.nan, votes)  # Q J N
-    agreement = _agreement(np.sign(votes), np.sign(counted), is_check)
+    counted = np.where(left_out[:, None], np.nan, kinds)  # Q J N
+    agreement = _agreement(kinds, counted, is_check)
     took = [np.nanmax(seconds[:, judge, done[judge]], axis=0) for judge in range(len(study.sheets))]
     return Report(
         study,
         screened,
         replications,
-        tuple(_preferences(study, np.sign(counted), replications)),
-        _alphas(study, counted[:, ~left_out][:, :, ~is_check]),
+        tuple(_results(study, counted, replications)),
+        _alphas(study, choices[:, ~left_out][:, :, ~is_check]),
         tuple(
             JudgeQuality(
                 judge + 1,
@@ -197,38 +295,55 @@ def count(study: Study, answers: Sequence[Answer], screened: bool = True, replic
             for judge, sheet in enumerate(study.sheets)
         ),
         sum(map(len, study.sheets)) * len(study.questions),
-        int((~np.isnan(votes)).sum()),
+        int((~np.isnan(choices)).sum()),
     )
 
 
-def _votes(study: Study, answers: Sequence[Answer]) -> tuple[Array, Array]:
-    """Votes for A, and after how many seconds they came; the side on which A was shown no longer matters."""
-    votes = np.full((len(study.questions), len(study.sheets), len(study.items)), np.nan)
-    seconds = votes.copy()
+def _choices(study: Study, answers: Sequence[Answer]) -> tuple[Array, Array]:
+    """Choices, and after how many seconds they came; the side on which A was shown no longer matters."""
+    choices = np.full((len(study.questions), len(study.sheets), len(study.items)), np.nan)
+    seconds = choices.copy()
     numbers = {name: number for number, name in enumerate(study.questions)}
     for answer in answers:
         item, swapped = study.sheets[answer.judge][answer.place]
         at = numbers[answer.question], answer.judge, item
-        votes[at] = answer.choice - 3 if swapped else 3 - answer.choice
+        choices[at] = len(study.choices) + 1 - answer.choice if swapped else answer.choice
         seconds[at] = answer.seconds
-    return votes, seconds
+    return choices, seconds
 
 
-def _preferences(study: Study, signs: Array, replications: int) -> list[Preference]:
-    found = []
-    for question, of_question in zip(study.questions, signs, strict=True):
-        for a, b in study.pairs:
-            items = [i for i, item in enumerate(study.items) if (item.a, item.b, item.check) == (a, b, False)]
-            of_pair = of_question[:, items]  # J N
-            given = (~np.isnan(of_pair)).sum(axis=0)  # N
-            difference = np.nansum(of_pair, axis=0)  # N
-            total, voted = int(given.sum()), given > 0
-            for_a, neutral, for_b = (
-                float(100 * (of_pair == sign).sum() / total) if total else None for sign in (1, 0, -1)
-            )
-            p = bootstrap_p(difference[voted], given[voted], replications, study.settings.seed)
-            found.append(Preference(question, a, b, total, int(voted.sum()), for_a, neutral, for_b, p))
-    return found
+RESULTS: dict[str, type[Preference] | type[Rating]] = {"pairs": Preference, "ratings": Rating}
+"""What is reported of each form of study."""
+
+
+def _results(study: Study, kinds: Array, replications: int) -> Iterator[Any]:
+    kind_of_result = RESULTS[study.settings.form]
+    for question, of_question in zip(study.questions, kinds, strict=True):
+        for systems in study.lineups:
+            items = [i for i, item in enumerate(study.items) if item.systems == systems and not item.check]
+            yield kind_of_result.of(question, systems, of_question[:, items], replications, study.settings.seed)
+
+
+def _percentages(kinds: Array) -> tuple[float | None, float | None, float | None]:
+    """Of all votes, how many are of each of the three kinds."""
+    total = (~np.isnan(kinds)).sum()
+    first, second, third = (float(100 * (kinds == kind).sum() / total) if total else None for kind in range(3))
+    return first, second, third
+
+
+def wilson(percent: float | None, number: int) -> tuple[float, float] | None:
+    """Wilson's 95 % interval of a percentage of so many observations.
+
+    >>> [round(bound, 1) for bound in wilson(80, 50)]
+    [67.0, 88.8]
+    """
+    if percent is None:
+        return None
+    z, share = NormalDist().inv_cdf(0.975), percent / 100
+    centre = share + z * z / (2 * number)
+    half = z * math.sqrt(share * (1 - share) / number + z * z / (4 * number * number))
+    low, high = ((centre + side * half) / (1 + z * z / number) for side in (-1, 1))
+    return max(0.0, 100 * low), min(100.0, 100 * high)
 
 
 def bootstrap_p(difference: Array, votes: NDArray[Any], replications: int, seed: int) -> float | None:
@@ -272,16 +387,15 @@ def ordinal_alpha(votes: Array) -> float | None:
     return float(krippendorff.alpha(compared, level_of_measurement="ordinal"))
 
 
-def _agreement(signs: Array, counted: Array, is_check: NDArray[np.bool_]) -> list[float | None]:
-    """For each judge how often their vote is that of most others whose votes count."""
-    kinds = np.array([1.0, 0.0, -1.0])
-    tally = (counted[..., None] == kinds).sum(axis=1)  # Q N 3
+def _agreement(kinds: Array, counted: Array, is_check: NDArray[np.bool_]) -> list[float | None]:
+    """For each judge how often their vote is of the same kind as those of most others whose votes count."""
+    tally = (counted[..., None] == np.arange(3)).sum(axis=1)  # Q N 3
     found: list[float | None] = []
-    for judge in range(signs.shape[1]):
-        others = tally - (counted[:, judge, :, None] == kinds)  # Q N 3
+    for judge in range(kinds.shape[1]):
+        others = tally - (counted[:, judge, :, None] == np.arange(3))  # Q N 3
         most = others.max(axis=-1)
-        has_majority = ((others == most[..., None]).sum(axis=-1) == 1) & ~np.isnan(signs[:, judge]) & ~is_check
-        same = kinds[others.argmax(axis=-1)] == signs[:, judge]
+        has_majority = ((others == most[..., None]).sum(axis=-1) == 1) & ~np.isnan(kinds[:, judge]) & ~is_check
+        same = others.argmax(axis=-1) == kinds[:, judge]
         found.append(float(same[has_majority].mean()) if has_majority.any() else None)
     return found
 
@@ -294,27 +408,22 @@ def _number(value: float | None, pattern: str = "{:.2f}") -> str:
     return "-" if value is None else pattern.format(value)
 
 
+def _percent(value: float | None) -> str:
+    return _number(value, "{:.1f} %")
+
+
+def _interval(bounds: tuple[float, float] | None) -> str:
+    return "-" if bounds is None else "{:.1f} to {:.1f}".format(*bounds)
+
+
 def _judges(numbers: Sequence[str]) -> str:
     return ("judge " if len(numbers) == 1 else "judges ") + ", ".join(numbers)
-
-
-def _preference_row(one: Preference) -> list[Cell]:
-    a, b = one.percent_a or 0.0, one.percent_b or 0.0
-    share = "{:.1f} %"
-    return [
-        Cell(one.a),
-        Cell(_number(one.percent_a, share), a > b),
-        Cell(_number(one.percent_neutral, share)),
-        Cell(_number(one.percent_b, share), b > a),
-        Cell(one.b),
-        Cell(_number(one.p, "{:.4f}")),
-    ]
 
 
 def _judge_row(one: JudgeQuality) -> list[Cell]:
     return [
         Cell(str(one.judge)),
-        Cell(f"{one.pairs_answered:,} of {one.pairs:,}"),
+        Cell(f"{one.items_answered:,} of {one.items:,}"),
         Cell(f"{one.checks_passed} of {one.checks_answered}"),
         Cell(_number(one.agreement, "{:.0%}")),
         Cell(_number(one.median_seconds, "{:.1f}")),
@@ -323,39 +432,37 @@ def _judge_row(one: JudgeQuality) -> list[Cell]:
 
 
 def plot(report: Report, path: Path) -> None:
-    """Preferences as stacked bars, a panel for each question, into a .png, .svg or .pdf file."""
+    """Shares of the votes as stacked bars, a panel for each question, into a .png, .svg or .pdf file."""
     check_picture(path)
-    pairs, questions = report.study.pairs, report.study.questions
-    figure = new_figure(8, len(questions) * (0.55 + 0.42 * len(pairs)) + 0.7)
+    rows, questions = len(report.study.lineups), report.study.questions
+    figure = new_figure(8, len(questions) * (0.55 + 0.42 * rows) + 0.7)
     axes = figure.subplots(len(questions), 1, squeeze=False, sharex=True).flat
     for axis, question in zip(axes, questions, strict=True):
-        _panel(axis, [one for one in report.preferences if one.question == question])
+        _panel(axis, [one.bar() for one in report.results if one.question == question])
         axis.set_title(question.capitalize(), loc="left", fontsize=10, fontweight="bold")
     figure.supxlabel(
-        "% of votes for the system on the left (blue), for neither (grey), for the one on the right (ochre)\n"
+        f"% of votes {RESULTS[report.study.settings.form].legend}\n"
         f"{report.questions_answered:,} of {report.questions_asked:,} answers given",
         fontsize=9,
     )
     save_picture(figure, path)
 
 
-def _panel(axis: Any, preferences: Sequence[Preference]) -> None:
-    for row, one in enumerate(preferences):
+def _panel(axis: Any, bars: Sequence[tuple[str, list[float], str]]) -> None:
+    for row, (_, shares, _) in enumerate(bars):
         left = 0.0
-        for share, colour, ink in (
-            (one.percent_a, "#1c5aa6", "white"),
-            (one.percent_neutral, "#d9d7cf", "black"),
-            (one.percent_b, "#c98a1b", "black"),
+        for share, colour, ink in zip(
+            shares, ("#1c5aa6", "#d9d7cf", "#c98a1b"), ("white", "black", "black"), strict=True
         ):
-            axis.barh(row, share or 0, left=left, color=colour, height=0.72)
-            if share and share >= 5:
+            axis.barh(row, share, left=left, color=colour, height=0.72)
+            if share >= 5:
                 axis.text(left + share / 2, row, f"{share:.0f}", ha="center", va="center", color=ink, fontsize=9)
-            left += share or 0
-    rows = range(len(preferences))
-    axis.set(xlim=(0, 100), ylim=(len(preferences) - 0.5, -0.5))
-    axis.set_yticks(rows, [one.a for one in preferences], fontsize=9)
+            left += share
+    rows = range(len(bars))
+    axis.set(xlim=(0, 100), ylim=(len(bars) - 0.5, -0.5))
+    axis.set_yticks(rows, [name for name, _, _ in bars], fontsize=9)
     right = axis.secondary_yaxis("right")
-    right.set_yticks(rows, [one.b if one.p is None else f"{one.b}\np = {one.p:.4f}" for one in preferences], fontsize=9)
+    right.set_yticks(rows, [remark for _, _, remark in bars], fontsize=9)
     for each in (axis, right):
         each.tick_params(length=0)
     axis.spines[:].set_visible(False)

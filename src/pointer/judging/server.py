@@ -1,11 +1,11 @@
 """The server of a study: one static page, and the three requests that it makes.
 
-    GET /api/study                         how many pairs, how many are done, where to go on, what is asked
-    GET /api/pairs/NUMBER                  keywords, two texts, what this judge has answered so far
-    PUT /api/pairs/NUMBER/answers/NAME     {"choice": 1 ... 5, "seconds": 12.5}
+    GET /api/study                         how many items, how many are done, where to go on, what is asked
+    GET /api/items/NUMBER                  keywords, two texts or one, what this judge has answered so far
+    PUT /api/items/NUMBER/answers/NAME     {"choice": 1 ... 5, "seconds": 12.5}
 
-Every request carries the judge's token as `Authorization: Bearer TOKEN`. Pairs are numbered in the judge's own random
-order, from 1; nothing that is sent says which system wrote a text, or which pairs are attention checks. Errors have
+Every request carries the judge's token as `Authorization: Bearer TOKEN`. Items are numbered in the judge's own random
+order, from 1; nothing that is sent says which system wrote a text, or which items are attention checks. Errors have
 the shape `{"error": {"type", "message", "hint"}}`.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from pointer.errors import PointerError, StorageError, missing_extra
-from pointer.judging.answers import SCALE, Answer, Answers
+from pointer.judging.answers import Answer, Answers
 from pointer.judging.study import Study, open_study, read_tokens
 from pointer.writing import constraint_spans
 
@@ -44,7 +44,7 @@ class Choice(BaseModel):
     """The body of an answer."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
-    choice: int = Field(ge=SCALE[0], le=SCALE[-1])
+    choice: int = Field(ge=1)
     seconds: float = Field(ge=0, le=1e6, allow_inf_nan=False)
 
 
@@ -70,38 +70,41 @@ def create_app(study: Study, tokens: Sequence[str], answers: Answers) -> FastAPI
     Judge = Annotated[int, Depends(judge_of)]
 
     def progress(judge: int) -> dict[str, Any]:
-        given, total = answers.of(judge), len(study.sheets[judge])
-        undone = [place for place in range(total) if len(given.get(place, ())) < len(study.questions)]
-        return {"pairs": total, "done": total - len(undone), "next": undone[0] + 1 if undone else None}
+        undone, total = answers.open_places(study, judge), len(study.sheets[judge])
+        return {"items": total, "done": total - len(undone), "next": undone[0] + 1 if undone else None}
 
     def place_of(judge: int, number: int) -> int:
         if not 1 <= number <= len(study.sheets[judge]):
-            raise Refusal(404, "NotFound", f"Expected a pair from 1 to {len(study.sheets[judge])}, found {number}.")
+            raise Refusal(
+                404, "NotFound", f"Expected a {study.form.noun} from 1 to {len(study.sheets[judge])}, found {number}."
+            )
         return number - 1
 
     @app.get("/api/study")
     def overview(judge: Judge) -> dict[str, Any]:
         questions = [{"name": name, "wording": wording} for name, wording in study.questions.items()]
-        return progress(judge) | {"questions": questions}
+        asked = {"form": study.settings.form, "questions": questions, "choices": study.choices}
+        return progress(judge) | asked
 
-    @app.get("/api/pairs/{number}")
-    def pair(judge: Judge, number: int) -> dict[str, Any]:
+    @app.get("/api/items/{number}")
+    def item(judge: Judge, number: int) -> dict[str, Any]:
         place = place_of(judge, number)
-        showing = study.sheets[judge][place]
-        item = study.items[showing.item]
-        texts = [highlighted(text, item.constraints) for text in (item.text_a, item.text_b)]
+        shown, texts = study.shown(study.sheets[judge][place])
         return {
             "number": number,
-            "keywords": item.constraints,
-            "texts": texts[::-1] if showing.swapped else texts,
+            "keywords": shown.constraints,
+            "texts": [highlighted(text, shown.constraints) for text in texts],
             "answers": answers.of(judge).get(place, {}),
         }
 
-    @app.put("/api/pairs/{number}/answers/{question}")
+    @app.put("/api/items/{number}/answers/{question}")
     def give(judge: Judge, number: int, question: str, body: Choice) -> dict[str, Any]:
         place = place_of(judge, number)
         if question not in study.questions:
             raise Refusal(404, "NotFound", f"Expected {' or '.join(study.questions)}, found another question.")
+        if body.choice > len(study.choices):
+            most = len(study.choices)
+            raise Refusal(422, "UsageError", f"choice: expected a number from 1 to {most}, found {body.choice}.")
         answers.give(Answer(judge, place, question, body.choice, body.seconds))
         return progress(judge)
 

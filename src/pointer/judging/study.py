@@ -1,4 +1,4 @@
-"""Making a study: which texts are compared, who judges which pair, in what order and on which side each text stands.
+"""Making a study: which texts are judged, by whom, in what order and on which side each text stands.
 
 A study is a folder. `study.json` says everything but who may judge and is the same whenever the same files, settings
 and seed are given; `judges.json` has the judges' secret tokens; `answers.sqlite` comes when judging begins. Whatever
@@ -24,69 +24,109 @@ from pointer.storage import file_hash, full_disk_explained, write_whole
 if TYPE_CHECKING:
     from pointer.evaluation.outputs import System
 
-FORMAT = 1
+FORMAT = 2
 HUMAN = "human"
 """What the text that people wrote is called in tables."""
-QUESTIONS = {
-    "semantics": "A and B, which is more semantically meaningful and consistent?",
-    "fluency": "A and B, which is more grammatical and fluent?",
-    "informativeness": "A and B, which is more informative?",
-}
-"""The paper's questions, in its words."""
-PAIRS_PER_CHECK = 20
+ITEMS_PER_CHECK = 20
 FEWEST_CHECKS = 2
 FEWEST_WORDS = 8
 """Of a text that makes an attention check: half of fewer words could still be a fine text."""
 _PLAIN_TEXT = re.compile(r"\.txt(\.(gz|xz|zst))?$", re.IGNORECASE)
 
 
+class Form(NamedTuple):
+    """A way to ask: what is asked about the texts of an item, and what can be answered."""
+
+    noun: str
+    """What an item is."""
+    questions: dict[str, str]
+    """Name and wording."""
+    choices: tuple[str, ...]
+    """The answers to every question, from the one that the key 1 gives."""
+    kinds: tuple[int, ...]
+    """As which of three kinds each choice counts in shares."""
+    attentive: int
+    """The kind that answers an attention check rightly."""
+
+
+FORMS = {
+    "pairs": Form(
+        "pair",
+        {  # the paper's, in its words
+            "semantics": "A and B, which is more semantically meaningful and consistent?",
+            "fluency": "A and B, which is more grammatical and fluent?",
+            "informativeness": "A and B, which is more informative?",
+        },
+        ("A clearly", "A slightly", "Neither", "B slightly", "B clearly"),
+        kinds=(0, 0, 1, 2, 2),
+        attentive=0,
+    ),
+    "ratings": Form(
+        "text",
+        {"sense": "Does this text make sense?"},
+        ("It makes sense", "It would, but for one slip", "It does not"),
+        kinds=(0, 1, 2),
+        attentive=2,
+    ),
+}
+"""`pairs`: which of two texts is better? `ratings`: one text at a time."""
+
+
 @dataclass(frozen=True)
 class StudySettings:
     """What a study asks for."""
 
-    questions: tuple[str, ...] = tuple(QUESTIONS)
-    """Names of the paper's questions."""
+    form: str = "pairs"
+    """One of `FORMS`."""
+    questions: tuple[str, ...] | None = None
+    """Names of the form's questions; all of them if None."""
     samples: int = 400
-    """Lines of the files that are drawn; every comparison is made on all of them."""
+    """Lines of the files that are drawn, the same of every file."""
     judges: int = 5
-    """Judges of each pair."""
+    """Judges of each item."""
     panel: int | None = None
     """People who share the work; as many as `judges` if None."""
     checks: int | None = None
-    """Attention checks for each person; if None one for every 20 pairs, at least 2."""
+    """Attention checks for each person; if None one for every 20 items, at least 2."""
     seed: int = 0
     """Seed of all random draws."""
 
     def __post_init__(self) -> None:
-        for name in self.questions:
-            if name not in QUESTIONS or self.questions.count(name) > 1:
-                found = f'"{name}" twice' if name in QUESTIONS else f'"{name}"'
-                raise UsageError(f"questions: expected some of {', '.join(QUESTIONS)}, found {found}.", "Correct it.")
-        if not self.questions:
-            raise UsageError("questions: expected at least one, found none.", f"There are {', '.join(QUESTIONS)}.")
+        if self.form not in FORMS:
+            raise UsageError(f'form: expected {" or ".join(FORMS)}, found "{self.form}".', "Correct it.")
+        form = FORMS[self.form]
+        known = form.questions
+        asked = tuple(known) if self.questions is None else self.questions
+        for name in asked:
+            if name not in known or asked.count(name) > 1:
+                found = f'"{name}" twice' if name in known else f'"{name}"'
+                raise UsageError(f"questions: expected some of {', '.join(known)}, found {found}.", "Correct it.")
+        if not asked:
+            raise UsageError("questions: expected at least one, found none.", f"There are {', '.join(known)}.")
         for name, least in (("samples", 1), ("judges", 1), ("panel", 1), ("checks", 0)):
             value = getattr(self, name)
             if value is not None and value < least:
                 raise UsageError(f"{name}: expected a number from {least}, found {value}.", "Correct it.")
         if self.panel is not None and self.panel < self.judges:
             raise UsageError(
-                f"panel: expected at least {self.judges} people, so that each pair can have that many judges, "
+                f"panel: expected at least {self.judges} people, so that each {form.noun} can have that many judges, "
                 f"found {self.panel}.",
                 "Raise --panel or lower --judges.",
             )
 
 
 class Item(NamedTuple):
-    """Two texts to compare. In an attention check A is a whole text and B its debris, so A is the right answer."""
+    """What is judged at once: two texts to compare, or one to rate.
+
+    An attention check has debris of a text: beside the whole one, which is better, or alone, which makes no sense.
+    """
 
     line: int
     """Of the systems' files, from 1."""
     constraints: tuple[str, ...]
-    a: str
-    """The system that wrote `text_a`."""
-    b: str
-    text_a: str
-    text_b: str
+    systems: tuple[str, ...]
+    """Who wrote each of the texts."""
+    texts: tuple[str, ...]
     check: bool = False
 
 
@@ -95,16 +135,18 @@ class Showing(NamedTuple):
 
     item: int
     swapped: bool
-    """B's text is the one that stands first, as "A" on the page."""
+    """The last text is the one that stands first, as "A" on the page."""
 
 
 @dataclass(frozen=True)
 class Study:
-    """All pairs, and for every judge the sheet of pairs in the order in which they come."""
+    """All items, and for every judge the sheet of items in the order in which they come."""
 
     settings: StudySettings
     questions: dict[str, str]
     """Name and wording."""
+    choices: tuple[str, ...]
+    """The wording of the answers."""
     items: tuple[Item, ...]
     sheets: tuple[tuple[Showing, ...], ...]
     sources: tuple[dict[str, Any], ...] = ()
@@ -112,9 +154,19 @@ class Study:
     versions: dict[str, str] = field(default_factory=lambda: {"pointer": __version__, "python": _python()})
 
     @property
-    def pairs(self) -> list[tuple[str, str]]:
-        """The systems that are compared, in the order of the files."""
-        return list(dict.fromkeys((item.a, item.b) for item in self.items if not item.check))
+    def form(self) -> Form:
+        """How it asks."""
+        return FORMS[self.settings.form]
+
+    @property
+    def lineups(self) -> list[tuple[str, ...]]:
+        """The systems that stand together in an item, in the order of the files."""
+        return list(dict.fromkeys(item.systems for item in self.items if not item.check))
+
+    def shown(self, showing: Showing) -> tuple[Item, tuple[str, ...]]:
+        """An item, and its texts in the order in which a judge gets to see them."""
+        item = self.items[showing.item]
+        return item, item.texts[::-1] if showing.swapped else item.texts
 
     def to_json(self) -> bytes:
         """The content of `study.json`."""
@@ -132,13 +184,18 @@ class Study:
     def from_json(content: bytes) -> "Study":
         """The study that `to_json` wrote; ValueError, KeyError or TypeError if it is none."""
         found = json.loads(content)
-        if found.pop("format") != FORMAT:
-            raise ValueError("another format")
+        if found["format"] != FORMAT:
+            raise DataError(
+                f"Expected a study of format {FORMAT}, found one of format {found['format']}.",
+                f"Open it with pointer {found['versions']['pointer']}, which made it.",
+            )
         settings = found["settings"] | {"questions": tuple(found["settings"]["questions"])}
-        items = (item | {"constraints": tuple(item["constraints"])} for item in found["items"])
+        tuples = ("constraints", "systems", "texts")
+        items = (item | {name: tuple(item[name]) for name in tuples} for item in found["items"])
         return Study(
             StudySettings(**settings),
             found["questions"],
+            tuple(found["choices"]),
             tuple(Item(**item) for item in items),
             tuple(tuple(Showing(*showing) for showing in sheet) for sheet in found["sheets"]),
             tuple(found["sources"]),
@@ -155,10 +212,20 @@ def _python() -> str:
 
 
 def draw_study(systems: Sequence["System"], human: "System | None", settings: StudySettings) -> Study:
-    """Compare the first system with every other one and with the human text, on lines drawn at random."""
-    others = [*systems[1:], *([human] if human else [])]
-    constraints = _check_texts([*systems[:1], *others])
-    first = systems[0]
+    """A study of lines drawn at random.
+
+    In pairs the first system meets every other one and the human text; in ratings each text stands alone.
+    """
+    form, first = FORMS[settings.form], systems[0]
+    everyone = [*systems, *([human] if human else [])]
+    constraints = _check_texts(everyone)
+    lineups: list[tuple[System, ...]]
+    if settings.form == "pairs":
+        lineups = [(first, other) for other in everyone[1:]]
+        if not lineups:
+            raise UsageError("Expected at least two files to compare, found one.", "Add a system, or the human text.")
+    else:
+        lineups = [(system,) for system in everyone]
     texts = len(first.texts)
     if settings.samples > texts:
         raise UsageError(
@@ -167,27 +234,28 @@ def draw_study(systems: Sequence["System"], human: "System | None", settings: St
         )
     rng = random.Random(settings.seed)
     lines = sorted(rng.sample(range(texts), settings.samples))
-    pairs = [
-        Item(line + 1, constraints[line], first.name, other.name, first.texts[line], other.texts[line])
-        for other in others
+    items = [
+        Item(line + 1, constraints[line], tuple(one.name for one in lineup), tuple(one.texts[line] for one in lineup))
+        for lineup in lineups
         for line in lines
     ]
     panel = settings.panel or settings.judges
-    shares = assign(len(pairs), settings.judges, panel, rng)
-    checks = _draw_checks(human or first, constraints, lines, max(map(len, shares)), settings.checks, rng)
-    numbers = range(len(pairs), len(pairs) + len(checks))
+    shares = assign(len(items), settings.judges, panel, rng)
+    wholes = _draw_wholes(human or first, lines, max(map(len, shares)), settings.checks, rng)
+    checks = [_check(settings.form, line + 1, constraints[line], text, rng) for line, text in wholes]
+    numbers = range(len(items), len(items) + len(checks))
+    questions = settings.questions or tuple(form.questions)
     return Study(
-        replace(settings, panel=panel, checks=len(checks)),
-        {name: QUESTIONS[name] for name in settings.questions},
-        (*pairs, *checks),
-        tuple(_sheet(share, numbers, rng) for share in shares),
+        replace(settings, questions=questions, panel=panel, checks=len(checks)),
+        {name: form.questions[name] for name in questions},
+        form.choices,
+        (*items, *checks),
+        tuple(_sheet(share, numbers, settings.form == "pairs", rng) for share in shares),
     )
 
 
 def _check_texts(systems: Sequence["System"]) -> tuple[tuple[str, ...], ...]:
     """The constraints of every line, once it is clear that all systems wrote their texts for them."""
-    if len(systems) < 2:
-        raise UsageError("Expected at least two files to compare, found one.", "Add a system, or the human text.")
     names = [system.name for system in systems]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
@@ -227,18 +295,13 @@ def assign(items: int, judges: int, panel: int, rng: random.Random) -> list[list
     return shares
 
 
-def _draw_checks(
-    source: "System",
-    constraints: Sequence[tuple[str, ...]],
-    drawn: Sequence[int],
-    load: int,
-    wanted: int | None,
-    rng: random.Random,
-) -> list[Item]:
-    """Texts beside half of their words in disorder; from lines that are not judged otherwise, as long as there are."""
+def _draw_wholes(
+    source: "System", drawn: Sequence[int], load: int, wanted: int | None, rng: random.Random
+) -> list[tuple[int, str]]:
+    """Lines and texts to make attention checks of; none that are judged otherwise, as long as there are others."""
     usable = [line for line, text in enumerate(source.texts) if len(text.split()) >= FEWEST_WORDS]
     fresh = sorted(set(usable) - set(drawn))
-    number = min(max(FEWEST_CHECKS, load // PAIRS_PER_CHECK), len(usable)) if wanted is None else wanted
+    number = min(max(FEWEST_CHECKS, load // ITEMS_PER_CHECK), len(usable)) if wanted is None else wanted
     if number > len(usable):
         raise UsageError(
             f"checks: expected at most {len(usable):,}, the texts of {source.name} with {FEWEST_WORDS} words or more, "
@@ -247,24 +310,24 @@ def _draw_checks(
         )
     lines = rng.sample(fresh, min(number, len(fresh)))
     lines += rng.sample(sorted(set(usable) - set(lines)), number - len(lines))
-    return [
-        Item(line + 1, constraints[line], "whole", "debris", text, _debris(text, rng), check=True)
-        for line, text in ((line, source.texts[line]) for line in lines)
-    ]
+    return [(line, source.texts[line]) for line in lines]
 
 
-def _debris(text: str, rng: random.Random) -> str:
-    """Less fluent, less meaningful and less informative than the text for certain: half its words, in disorder."""
+def _check(form: str, line: int, constraints: tuple[str, ...], text: str, rng: random.Random) -> Item:
+    """Half of a text's words in disorder: it makes no sense, and for certain is worse than the text in every way."""
     words = text.split()
-    return " ".join(rng.sample(words, len(words) // 2))
+    debris = " ".join(rng.sample(words, len(words) // 2))
+    if form == "pairs":
+        return Item(line, constraints, ("whole", "debris"), (text, debris), check=True)
+    return Item(line, constraints, ("debris",), (debris,), check=True)
 
 
-def _sheet(share: Sequence[int], checks: Sequence[int], rng: random.Random) -> tuple[Showing, ...]:
-    """A person's pairs and all attention checks in random order, half of either kind with the sides exchanged."""
+def _sheet(share: Sequence[int], checks: Sequence[int], sides: bool, rng: random.Random) -> tuple[Showing, ...]:
+    """A person's items and all attention checks in random order, half of either kind with the sides exchanged."""
     showings = [
         Showing(item, swapped)
         for items in (share, checks)
-        for item, swapped in zip(items, _halves(len(items), rng), strict=True)
+        for item, swapped in zip(items, _halves(len(items), rng) if sides else [False] * len(items), strict=True)
     ]
     rng.shuffle(showings)
     return tuple(showings)
@@ -284,8 +347,8 @@ def _halves(number: int, rng: random.Random) -> list[bool]:
 def new_study(files: Sequence[str], out: Path, settings: StudySettings, human: str | None = None) -> Study:
     """Draw a study from files of texts (each `FILE` or `NAME=FILE`) and write it to a new folder.
 
-    The first file is compared with all others. Without `human`, a plain text file (`.txt`, compressed or not) that is
-    given last is the human text.
+    In pairs the first file is compared with all others. Without `human`, a plain text file (`.txt`, compressed or not)
+    that is given last is the human text.
     """
     if (out / "study.json").exists() or (out / "answers.sqlite").exists():
         raise UsageError(f"out: expected a new folder, found a study in {out}.", "Choose another folder.")

@@ -1,12 +1,11 @@
-// One judge's page: shows a pair, sends every answer the moment it is chosen, goes on where the judge left off.
+// One judge's page: shows two texts or one, sends every answer the moment it is chosen, goes on where the judge left off.
 // The token comes from the part of the link behind "#", which browsers do not send anywhere by themselves.
 
 const token = new URLSearchParams(location.hash.slice(1)).get("token") ?? "";
-const SCALE = ["A clearly", "A slightly", "Neither", "B slightly", "B clearly"];
 const $ = (id) => document.getElementById(id);
 
-let study; // how many pairs there are, how many are done, which is next, what is asked
-let pair; // the one on the screen
+let study; // how many items there are, how many are done, which is next, what is asked
+let item; // the one on the screen
 const unsaved = new Map(); // path -> body: answers that the server has not confirmed
 let saving = Promise.resolve();
 
@@ -26,7 +25,7 @@ async function request(path, body) {
   return content;
 }
 
-// ---- Time: how long the pair has been on the screen, while nothing hides it.
+// ---- Time: how long the item has been on the screen, while nothing hides it.
 
 const clock = {
   spent: 0,
@@ -48,13 +47,13 @@ function help() {
 // ---- Showing
 
 function show(section) {
-  for (const one of ["pair", "end", "problem"]) $(one).hidden = one !== section;
+  for (const one of ["item", "end", "problem"]) $(one).hidden = one !== section;
   $("progress").hidden = section === "problem";
 }
 
 function showProgress(found) {
   Object.assign(study, found);
-  $("progress").max = study.pairs;
+  $("progress").max = study.items;
   $("progress").value = study.done;
 }
 
@@ -69,22 +68,21 @@ function fill(element, pieces) {
 
 async function open(number) {
   if (number === null) return finish();
-  pair = await request(`api/pairs/${number}`);
-  $("keywords").replaceChildren(...pair.keywords.map((word) => {
+  item = await request(`api/items/${number}`);
+  $("keywords").replaceChildren(...item.keywords.map((word) => {
     const entry = document.createElement("li");
     entry.textContent = word;
     return entry;
   }));
-  fill($("text-a"), pair.texts[0]);
-  fill($("text-b"), pair.texts[1]);
+  item.texts.forEach((pieces, i) => fill($(`text-${"ab"[i]}`), pieces));
   for (const radio of document.querySelectorAll(".scale input")) {
-    radio.checked = pair.answers[radio.name] === Number(radio.value);
+    radio.checked = item.answers[radio.name] === Number(radio.value);
   }
-  $("place").textContent = `Pair ${number} of ${study.pairs}`;
+  $("place").textContent = `${study.form === "pairs" ? "Pair" : "Text"} ${number} of ${study.items}`;
   $("back").disabled = number === 1;
-  $("next").textContent = number === study.pairs ? "Finish" : "Next";
+  $("next").textContent = number === study.items ? "Finish" : "Next";
   tell("");
-  show("pair");
+  show("item");
   mark(firstOpen());
   scrollTo(0, 0);
   $("place").focus();
@@ -92,9 +90,9 @@ async function open(number) {
 }
 
 function finish() {
-  pair = undefined;
+  item = undefined;
   $("place").textContent = "Finished";
-  $("total").textContent = study.pairs;
+  $("total").textContent = study.items;
   show("end");
   document.querySelector("#end h2").focus();
 }
@@ -124,7 +122,7 @@ function build({ name, wording }) {
   const question = $("question").content.cloneNode(true);
   question.querySelector("legend b").textContent = name;
   question.querySelector("legend span").textContent = wording;
-  question.querySelector(".scale").append(...SCALE.map((label, i) => {
+  question.querySelector(".scale").append(...study.choices.map((label, i) => {
     const option = document.createElement("label");
     const radio = Object.assign(document.createElement("input"), { type: "radio", name, value: i + 1, required: true });
     const face = document.createElement("span");
@@ -145,7 +143,7 @@ function build({ name, wording }) {
 
 function answer(radio) {
   const seconds = Math.round(clock.seconds() * 10) / 10;
-  unsaved.set(`api/pairs/${pair.number}/answers/${radio.name}`, { choice: Number(radio.value), seconds });
+  unsaved.set(`api/items/${item.number}/answers/${radio.name}`, { choice: Number(radio.value), seconds });
   mark(firstOpen());
   return save();
 }
@@ -170,7 +168,7 @@ function save() {
 let moving = false;
 
 async function move(target) {
-  if (moving || !pair) return;
+  if (moving || !item) return;
   moving = true;
   try {
     await save();
@@ -182,15 +180,15 @@ async function move(target) {
   }
 }
 
-const next = () => move(() => (pair.number < study.pairs ? pair.number + 1 : study.next));
-const back = () => move(() => Math.max(1, pair.number - 1));
+const next = () => move(() => (item.number < study.items ? item.number + 1 : study.next));
+const back = () => move(() => Math.max(1, item.number - 1));
 
-$("pair").addEventListener("submit", (event) => {
+$("item").addEventListener("submit", (event) => {
   event.preventDefault();
   next();
 });
 $("back").addEventListener("click", back);
-$("review").addEventListener("click", () => open(study.pairs).catch(fail));
+$("review").addEventListener("click", () => open(study.items).catch(fail));
 $("retry").addEventListener("click", save);
 $("explain").addEventListener("click", help);
 $("help").addEventListener("close", () => clock.turn(true));
@@ -200,11 +198,11 @@ addEventListener("hashchange", () => location.reload());
 addEventListener("beforeunload", (event) => { if (unsaved.size) event.preventDefault(); });
 
 document.addEventListener("keydown", (event) => {
-  const elsewhere = !pair || $("pair").hidden || $("help").open || !$("shortcuts").checked;
+  const elsewhere = !item || $("item").hidden || $("help").open || !$("shortcuts").checked;
   if (elsewhere || event.ctrlKey || event.altKey || event.metaKey || event.repeat) return;
   const marked = document.querySelector("fieldset.current");
-  if (/^[1-5]$/.test(event.key) && marked) {
-    const radio = marked.querySelector(`input[value="${event.key}"]`);
+  const radio = /^[1-9]$/.test(event.key) && marked?.querySelector(`input[value="${event.key}"]`);
+  if (radio) {
     radio.checked = true;
     answer(radio);
     if (!firstOpen()) $("next").focus(); // so that Enter goes on
@@ -220,10 +218,11 @@ document.addEventListener("keydown", (event) => {
 
 async function begin() {
   study = await request("api/study");
+  document.body.dataset.form = study.form;
   $("questions").replaceChildren(...study.questions.map(build));
   showProgress({});
   await open(study.next);
-  if (!Object.keys(pair?.answers ?? {}).length && study.done === 0) help();
+  if (!Object.keys(item?.answers ?? {}).length && study.done === 0) help();
 }
 
 begin().catch(fail);
