@@ -43,8 +43,15 @@ $(DEMO): pyproject.toml constraints.txt
 	$(INSTALL) --editable ".[writer]"
 	@touch $@
 
+# Every file that may be installed, by its hash: for what writes and serves, and for development. No settings of this machine.
+LOCK := $(BIN)/uv --no-config pip compile pyproject.toml --constraint constraints.txt --generate-hashes --universal \
+	--python-version 3.11.5 --no-annotate --no-header --quiet --output-file
+
 requirements.lock: constraints.txt pyproject.toml
-	$(BIN)/python recipes/lock.py > $@
+	$(LOCK) $@ --extra serve --extra writer
+
+requirements-dev.lock: constraints.txt pyproject.toml
+	$(LOCK) $@ --extra dev
 
 clean:
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+import venv
 from importlib.resources import files
 from pathlib import Path
 
@@ -44,16 +45,53 @@ def test_a_feature_without_its_extra_says_which_one_to_install() -> None:
     assert 'Install it with: pip install "pointer-text[train]"' in done.stderr
 
 
-def test_the_lock_has_the_pinned_versions_with_their_hashes() -> None:
-    root = Path(__file__).parents[1]
-    pinned = re.findall(r"^([\w.-]+)==([\w.]+)$", (root / "constraints.txt").read_text(), re.MULTILINE)
-    locked = re.findall(
-        r"^([\w.-]+)==(\S+) --hash=sha256:[0-9a-f]{64}$", (root / "requirements.lock").read_text(), re.M
+ROOT = Path(__file__).parents[1]
+LOCKED = r"^([\w.-]+)==(\S+)(?: ; .*)? \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)"
+
+
+@pytest.mark.parametrize(("name", "least"), [("requirements.lock", 45), ("requirements-dev.lock", 190)])
+def test_the_locks_have_the_pinned_versions_with_their_hashes(name: str, least: int) -> None:
+    pinned = re.findall(r"^([\w.-]+)==([\w.]+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    text = (ROOT / name).read_text()
+    locked = {re.sub("[_.]", "-", package.lower()): version for package, version, _ in re.findall(LOCKED, text, re.M)}
+    assert (
+        not re.sub(LOCKED, "", text, flags=re.M) and len(locked) >= least
+    )  # a package that is not pinned would stand alone
+    assert ("torch" in locked) == (name == "requirements-dev.lock")
+    for package, version in pinned:
+        assert locked.get(re.sub("[_.]", "-", package.lower()), version) == version, package
+
+
+@pytest.mark.slow
+def test_a_fresh_environment_is_made_of_locked_files_alone(tmp_path: Path) -> None:
+    venv.create(tmp_path / "venv", with_pip=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    wheel = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", tmp_path, ROOT]
+    subprocess.run(wheel, check=True)
+    subprocess.run([*install, "--require-hashes", "-r", ROOT / "requirements.lock"], check=True)
+    subprocess.run([*install, "--no-deps", *tmp_path.glob("*.whl")], check=True)
+    subprocess.run([python, "-m", "pip", "check"], check=True)
+    command = [python, "-m", "pointer", "generate", "river; church", "--model", "wiki"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0 and "river" in done.stdout and "church" in done.stdout, done.stderr
+
+
+@pytest.mark.slow
+def test_all_that_development_takes_can_be_had_with_these_hashes(tmp_path: Path) -> None:
+    venv.create(tmp_path / "venv")
+    uv = [
+        Path(sys.executable).parent / "uv",
+        "pip",
+        "install",
+        "--dry-run",
+        "--python",
+        tmp_path / "venv" / "bin" / "python",
+    ]
+    done = subprocess.run(
+        [*uv, "--require-hashes", "-r", ROOT / "requirements-dev.lock"], capture_output=True, text=True
     )
-    versions = {re.sub("[_.]", "-", name.lower()): version for name, version in locked}
-    assert len(locked) == len((root / "requirements.lock").read_text().splitlines()) - 1 > 100
-    for name, version in pinned:
-        assert versions.get(re.sub("[_.]", "-", name.lower()), version) == version, name
+    assert done.returncode == 0 and "torch==" in done.stderr, done.stderr
 
 
 def test_the_demo_installs_what_it_needs_and_the_image_what_is_pinned() -> None:
