@@ -33,7 +33,7 @@ ALLOWED = {
     "training": "base causal model prepare",
     "decoding": "base causal engines model prepare runtime",
     "runs": "base causal decoding training",
-    "evaluation": "model prepare",
+    "evaluation": "base model prepare",
     "web": "",
     "llm_plugin": "decoding",
     "pipelines": "decoding",

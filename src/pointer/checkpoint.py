@@ -142,6 +142,20 @@ def causal_config(folder: Path) -> dict[str, Any] | None:
     return found
 
 
+def base_of(name: str) -> str | None:
+    """The base of a causal checkpoint that is in the package or on this machine; None for all others.
+
+    >>> base_of("writer"), base_of("wiki")
+    ('smollm2', None)
+    """
+    folder = embedded_folder(name) or Path(name)
+    try:
+        config = causal_config(checkpoint_folder(folder)) if folder.is_dir() else None
+    except CheckpointError:  # a folder of that name that is none
+        return None
+    return None if config is None else str(config["base"])
+
+
 def read_files(folder: Path, names: tuple[str, ...]) -> dict[str, bytes]:
     """Those of the files that are there, by name."""
     return {name: (folder / name).read_bytes() for name in names if (folder / name).is_file()}

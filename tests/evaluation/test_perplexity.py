@@ -277,6 +277,14 @@ def test_without_a_token_that_begins_texts_the_first_is_not_predicted(tmp_path: 
     assert "|begin:no|" in scorer.signature
 
 
+def test_where_the_mark_between_documents_is_known_a_text_begins_with_it(tmp_path: Path) -> None:
+    save_gpt2(tmp_path)
+    save_tokenizer(tmp_path, ["<turn>", "<unk>", "<|endoftext|>", *WORDS[3:]], bos_token="<turn>")
+    scorer = CausalScorer(str(tmp_path))
+    assert scorer.losses(["food"]) == [Loss(pytest.approx(by_hand(scorer, [2], 3), rel=1e-5), 1)]  # type: ignore[arg-type]
+    assert "|begin:document|" in scorer.signature
+
+
 def test_a_model_that_sees_what_it_has_to_predict_is_no_scorer(tmp_path: Path) -> None:
     sizes: dict[str, Any] = {
         "hidden_size": 16,

@@ -8,10 +8,13 @@ from typing import Any
 import jsonschema_rs
 import pytest
 from conftest import Run
+from tiny_causal import llama_folder
 
+from pointer.base import GGUF_SHA256, SMOLLM2
 from pointer.evaluation.metrics import Evaluator
 from pointer.evaluation.outputs import System
 from pointer.evaluation.report import Report, mark, plot
+from pointer.storage import replaced
 
 HUMAN = [
     "The harbour is quiet in the morning, and the gulls are asleep.",
@@ -110,6 +113,38 @@ def test_compare_finds_the_better_system_and_says_how_sure_it_is(pointer: Run, f
     assert row.split("|")[bleu_2].strip().startswith("**") and worse.split("|")[bleu_2].strip().endswith("%*")
     [human] = [line for line in marked.splitlines() if line.startswith("- human: ")]
     assert human.count("**") == 4
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A user's cache in which a tiny llama stands for the language model that is fetched."""
+    folder = tmp_path_factory.mktemp("cache")
+    with replaced(folder / SMOLLM2, source={"sha256": GGUF_SHA256}) as beside:
+        llama_folder(beside)
+    return folder
+
+
+def test_smollm2_scores_once_it_is_fetched_and_its_kin_are_named(pointer: Run, files: Path, cache: Path) -> None:
+    good = (files / "good.jsonl").read_text()
+    (files / "kin.jsonl").write_text(good.replace('"model": "wiki"', '"model": "writer"'))
+    (files / "picked.jsonl").write_text(good.replace('"options": {}', '"options": {"best_of": 8}'))
+    (files / "own.jsonl").write_text(good.replace('"options": {}', '"options": {"best_of": 8, "pick_by": "model"}'))
+    systems = ["good.jsonl", "kin.jsonl", "picked.jsonl", "own.jsonl", "bad.txt"]
+    command = ["compare", *systems, "--references", "refs.txt", "--lm", "smollm2", "--bootstrap", "0"]
+    missing = pointer(*command)
+    assert missing.returncode == 1 and missing.stderr.count("\n") == 1
+    assert "Expected the language model SmolLM2 on this machine, found none." in missing.stderr
+    assert "pointer fetch smollm2" in missing.stderr
+
+    report = report_of(pointer(*command, "--json", POINTER_CACHE=str(cache)).stdout)
+    assert report["settings"]["scorer"].startswith("scorer:smollm2|begin:document|end:no|")
+    assert all(system["metrics"]["PPL"]["value"] > 1 for system in report["systems"])
+    assert report["notes"][-2:] == [
+        "PPL: smollm2 also is the model behind kin, which it is bound to find easy.",
+        "PPL: smollm2 also picked among the drafts of picked, which it is bound to find easy.",
+    ]
+    embedded = report_of(pointer(*command, "--lm", "embedded", "--json").stdout)
+    assert not any("also" in note for note in embedded["notes"])
 
 
 def test_latex_is_the_paper_s_table_and_fits_its_page(pointer: Run, files: Path) -> None:

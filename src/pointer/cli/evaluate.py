@@ -25,7 +25,10 @@ ConstraintFile = Annotated[
 Separator = Annotated[str, typer.Option(help="What stands between constraints in one line.")]
 Raw = Annotated[bool, typer.Option("--raw", help="Take lines as they are: keep case, split at blanks only.")]
 LanguageModel = Annotated[
-    str, typer.Option(help="Scorer of perplexity: embedded, none, kenlm:FILE, or a causal model (folder or Hub id).")
+    str,
+    typer.Option(
+        help="Scorer of perplexity: embedded, smollm2, none, kenlm:FILE, or a causal model (folder or Hub id)."
+    ),
 ]
 Bootstrap = Annotated[
     int, typer.Option(help="How many bootstrap samples to draw; 0 for no intervals.", rich_help_panel=ADVANCED)

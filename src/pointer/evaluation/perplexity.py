@@ -2,7 +2,8 @@
 
 A scorer gives the loss of every text in its own tokens, so perplexities compare systems, never scorers: a number goes
 with the signature of its scorer. Three kinds are opened by name: the n-gram model that comes with the package, KenLM
-models, and causal language models of Transformers. Texts are scored as they are handed over: bring them into one form.
+models, and causal language models of Transformers, among them the one that `pointer fetch` brings.
+Texts are scored as they are handed over: bring them into one form.
 """
 
 import importlib
@@ -14,6 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from pointer.base import SMOLLM2, base_folder
 from pointer.checkpoint import EMBEDDED
 from pointer.errors import CheckpointError, DataError, MissingPartError, VocabularyError
 from pointer.evaluation.ngram import COUNTS, NGram, pieces
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 KENLM = "kenlm:"
 """What the name of a KenLM file begins with."""
+BETWEEN_DOCUMENTS = "<|endoftext|>"
+"""What GPT-2, and many after it, read before every document."""
 LONGEST_WINDOW = 2048
 """Tokens; some models can see far more, but not in the memory that is there for judging."""
 _BATCH_TEXTS = 1000
@@ -67,7 +71,7 @@ def perplexity(losses: Iterable[Loss]) -> float:
 
 
 def open_scorer(spec: str | None = None) -> Scorer:
-    """Open a scorer: `embedded` (or None), `kenlm:FILE`, or the folder or Hub id of a causal language model.
+    """Open a scorer: `embedded` (or None), `kenlm:FILE`, `smollm2`, or the folder or Hub id of a causal language model.
 
     >>> scorer = open_scorer("embedded")
     >>> sensible, shuffled = scorer.losses(["the food was very good .", "good the was . very food"])
@@ -168,14 +172,17 @@ class CausalScorer:
     """A causal language model of Transformers, in float32, on a GPU if there is one.
 
     The first token is predicted from the token that begins texts, where the tokenizer has one, and not at all
-    elsewhere. The end of a text is not predicted: to models of long documents it is a surprise after any sentence.
+    elsewhere. Where it knows the mark between documents, that is the one: what models of conversations call the
+    beginning is that of a turn, after which they expect the name of a speaker. The end of a text is not predicted: to
+    models of long documents it is a surprise after any sentence.
     """
 
     def __init__(self, spec: str) -> None:
         import torch
 
         self.name = spec
-        self.model, self.tokenizer = _open_causal(spec)
+        self._source = str(base_folder(spec)) if spec == SMOLLM2 else spec
+        self.model, self.tokenizer = _open_causal(self._source)
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.model.eval().to(self.device)
         if self._sees_ahead():
@@ -193,17 +200,24 @@ class CausalScorer:
     @cached_property
     def signature(self) -> str:
         """All that a perplexity depends on besides the text."""
-        weights = sorted(Path(self.name).glob("*.safetensors")) + sorted(Path(self.name).glob("*.bin"))
+        weights = sorted(Path(self._source).glob("*.safetensors")) + sorted(Path(self._source).glob("*.bin"))
         revision = getattr(self.model.config, "_commit_hash", None) or "+".join(file_hash(w)[:12] for w in weights)
-        begin = "no" if self.tokenizer.bos_token_id is None else "yes"
-        settings = f"begin:{begin}|end:no|window:{self.context}|stride:{self.context // 2}|revision:{revision}"
+        settings = f"begin:{self._begin[0]}|end:no|window:{self.context}|stride:{self.context // 2}|revision:{revision}"
         return f"scorer:{Path(self.name).name}|{settings}|transformers:{version('transformers')}"
+
+    @cached_property
+    def _begin(self) -> tuple[str, list[int]]:
+        """The token before the first word, and what the signature calls it."""
+        mark = self.tokenizer.get_vocab().get(BETWEEN_DOCUMENTS)
+        if mark is not None:
+            return "document", [mark]
+        bos = self.tokenizer.bos_token_id
+        return ("no", []) if bos is None else ("yes", [bos])
 
     def losses(self, texts: Sequence[str], progress: "Progress | None" = None) -> list[Loss]:
         """The loss of every text; a text of nothing, or of one token that nothing begins, has no token to predict."""
         encoded = self.tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"] if texts else []
-        begin = [] if self.tokenizer.bos_token_id is None else [self.tokenizer.bos_token_id]
-        sequences = [[*begin, *ids] for ids in encoded]
+        sequences = [[*self._begin[1], *ids] for ids in encoded]
         parts = [_Window(i, *part) for i, ids in enumerate(sequences) for part in windows(ids, self.context)]
         nats = [0.0] * len(texts)
         done = 0

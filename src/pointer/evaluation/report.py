@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pointer import __version__
+from pointer.base import SMOLLM2
+from pointer.checkpoint import base_of
 from pointer.errors import UsageError
 from pointer.evaluation.drawing import check_picture, new_figure, save_picture
 from pointer.evaluation.metrics import Evaluation, Evaluator, Result, p_value
@@ -75,6 +77,7 @@ class Report:
             "texts": len(self.evaluator.references),
             "systems": [_evaluation_dict(one) for one in self.systems],
             "human": _evaluation_dict(self.human),
+            "notes": self.notes(),
             "p_values": [
                 {"metric": metric, "systems": list(pair), "p": self.p_values[metric][pair]}
                 for metric in self.metrics
@@ -135,7 +138,22 @@ class Report:
         notes = [f"{len(self.evaluator.references):,} texts."]
         if len(self.systems) > 1:
             notes.append(f"Bold: the best system. *: differs from {first}, p < {SIGNIFICANT} (paired bootstrap).")
+        scorer = self.evaluator.scorer.name if self.evaluator.scorer else None
+        for how, names in self._kin(scorer).items():
+            notes.append(f"PPL: {scorer} also {how} {', '.join(names)}, which it is bound to find easy.")
         return notes
+
+    def _kin(self, scorer: str | None) -> dict[str, list[str]]:
+        """Systems that the scorer of perplexity has a part in, as far as their files say so, by that part."""
+        found: dict[str, list[str]] = {}
+        for one in self.systems:
+            made_by = one.system.made_by or {}
+            options = made_by.get("options") or {}
+            if scorer is not None and scorer == base_of(str(made_by.get("model"))):
+                found.setdefault("is the model behind", []).append(one.system.name)
+            elif scorer == SMOLLM2 and options.get("best_of", 1) > 1 and options.get("pick_by") not in ("model", "mbr"):
+                found.setdefault("picked among the drafts of", []).append(one.system.name)
+        return found
 
     def signatures(self) -> list[str]:
         """What made each number."""
