@@ -4,12 +4,13 @@ import itertools
 import math
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pointer.prepare.importance import Frequencies
 from pointer.prepare.rows import RowMaker, RowSettings
-from pointer.prepare.stages import eager, mask_pattern, schedule, stage_pairs
+from pointer.prepare.stages import balanced, eager, mask_pattern, schedule, stage_pairs, uniform
 from pointer.vocabulary import Vocabulary
 
 NOI = 1
@@ -90,6 +91,37 @@ def test_the_eager_schedule_puts_the_most_important_token_into_every_gap_that_la
             room = 2 ** (int(stage.max()) - 1) - 1  # for what is left and right of the token, each
             in_time = [t for t in gap if max(t - gap[0], gap[-1] - t) <= room]
             assert importance[gap][stage[gap] == 1] == max(importance[t] for t in in_time)
+
+
+@settings(deadline=None)
+@given(words, st.integers(0, 99))
+def test_the_orders_of_the_insertion_transformer_rebuild_the_text_and_fill_every_gap(
+    text: list[tuple[int, float, bool]], seed: int
+) -> None:
+    _, continues, keep = map(np.array, as_tokens(text))
+    for stage in (balanced(continues, keep), uniform(continues, keep, np.random.default_rng(seed))):
+        ids = np.arange(100, 100 + len(stage))
+        assert ((stage == 0) == keep).all(), "the skeleton stays"
+        assert replayed(ids, stage) == ids.tolist(), "replay rebuilds the text"
+        for t in np.flatnonzero(continues):
+            assert stage[t - 1] < stage[t] or stage[t] == 0, "a word is born head first"
+        for k in range(1, int(stage.max()) + 1):
+            for gap in gaps_before(stage, k):
+                assert (stage[gap] == k).sum() == 1, "a gap that lacks anything gets one token, now"
+
+
+@pytest.mark.parametrize("words_in_gap", range(1, 70))
+def test_a_balanced_gap_takes_as_many_stages_as_a_balanced_tree_has_levels(words_in_gap: int) -> None:
+    stage = balanced([0] * words_in_gap, np.zeros(words_in_gap, bool))
+    assert stage.max() == math.ceil(math.log2(words_in_gap + 1))
+    [centre] = np.flatnonzero(stage == 1)
+    assert centre == (words_in_gap - 1) // 2
+
+
+def test_the_uniform_order_begins_anywhere_with_the_same_chance() -> None:
+    random = np.random.default_rng(0)
+    firsts = [int(np.flatnonzero(uniform([0] * 5, np.zeros(5, bool), random) == 1)[0]) for _ in range(5000)]
+    assert np.bincount(firsts) / 5000 == pytest.approx([0.2] * 5, abs=0.025)
 
 
 def gaps_before(stage: np.ndarray, k: int) -> list[list[int]]:

@@ -3,10 +3,11 @@
 A schedule is one array of stages per text: 0 for the tokens of the skeleton X^0, k for those that stage k inserts.
 It is found backwards. Starting from the whole text, each step of the dynamic programme masks the least important
 tokens, no two neighbours at once, until the skeleton is left; what is masked first is born last. All texts of a
-batch are solved together, one array operation per position.
+batch are solved together, one array operation per position. Three more schedules go forwards from a skeleton, gap by
+gap: `eager`, and the two orders of the Insertion Transformer.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -100,10 +101,8 @@ def _deaths(scores: IntArray, piece: BoolArray, frozen: BoolArray, lengths: IntA
     return death
 
 
-def eager(
-    importance: npt.ArrayLike, continues: npt.ArrayLike, skeleton: npt.NDArray[np.bool_]
-) -> npt.NDArray[np.uint8]:
-    """The other schedule: at every stage, each gap that lacks tokens gets the most important of them.
+def eager(importance: npt.ArrayLike, continues: npt.ArrayLike, skeleton: BoolArray) -> npt.NDArray[np.uint8]:
+    """Another schedule: at every stage, each gap that lacks tokens gets the most important of them.
 
     The paper's stages are found from the end, so a token is born as late as its neighbours allow, and a gap that is to
     be filled stays empty until the longest gap of the text has caught up: whether something goes in now depends on
@@ -115,19 +114,62 @@ def eager(
     >>> eager([0, 3, 0, 1, 0, 3], [0] * 6, np.array([0, 1, 0, 0, 0, 1], bool)).tolist()
     [1, 0, 2, 1, 2, 0]
     """
-    scores, pieces = np.asarray(importance).tolist(), np.asarray(continues).tolist()
+    scores = np.asarray(importance).tolist()
+
+    def most_important(heads: list[int], start: int, stop: int, room: int) -> int:
+        in_time = [t for t in heads if max(t - start, stop - 1 - t) <= room] or heads
+        return max(in_time, key=lambda t: (scores[t], -abs(2 * t + 1 - start - stop)))
+
+    return _gap_by_gap(continues, skeleton, most_important)
+
+
+def balanced(continues: npt.ArrayLike, skeleton: BoolArray) -> npt.NDArray[np.uint8]:
+    """The balanced binary tree of the Insertion Transformer (Stern et al., 2019): each gap gets its central token.
+
+    Theirs is a soft weighting around the centre; this is what it comes to as its temperature falls to 0. So a gap of n
+    words is filled in `ceil(log2(n + 1))` stages. Of two central tokens it is the left one.
+
+    >>> balanced([0] * 7, np.zeros(7, bool)).tolist()
+    [3, 2, 3, 1, 3, 2, 3]
+    """
+
+    def most_central(heads: list[int], start: int, stop: int, room: int) -> int:
+        return min(heads, key=lambda t: abs(2 * t + 1 - start - stop))
+
+    return _gap_by_gap(continues, skeleton, most_central)
+
+
+def uniform(continues: npt.ArrayLike, skeleton: BoolArray, random: np.random.Generator) -> npt.NDArray[np.uint8]:
+    """The other order of the Insertion Transformer: each gap gets any of its tokens, all with the same chance.
+
+    Their loss takes the mean over the tokens of a gap; a draw, made anew at every epoch, has it as its expectation.
+    """
+
+    def any_one(heads: list[int], start: int, stop: int, room: int) -> int:
+        return heads[int(random.integers(len(heads)))]
+
+    return _gap_by_gap(continues, skeleton, any_one)
+
+
+def _gap_by_gap(
+    continues: npt.ArrayLike, skeleton: BoolArray, choose: Callable[[list[int], int, int, int], int]
+) -> npt.NDArray[np.uint8]:
+    """Stages in which every gap that lacks tokens gets one, which `choose` picks out of the heads of its words.
+
+    It is told where the gap starts and stops, and how many tokens the stages after this one can bring to a gap if the
+    text is to be done in as few stages as its longest gap needs.
+    """
+    pieces = np.asarray(continues).tolist()
     edges = np.flatnonzero(np.diff(~skeleton, prepend=False, append=False))
     gaps = [(start, stop, 1) for start, stop in edges.reshape(-1, 2).tolist()]
     stages = max(((stop - start).bit_length() for start, stop, _ in gaps), default=0)
     born = np.zeros(len(skeleton), np.uint8)
     while gaps:
         start, stop, stage = gaps.pop()
-        room = (1 << max(0, stages - stage)) - 1  # how many tokens the stages after this one can bring to a gap
         heads = [t for t in range(start, stop) if t == start or not pieces[t]]
-        in_time = [t for t in heads if max(t - start, stop - 1 - t) <= room] or heads
-        best = max(in_time, key=lambda t: (scores[t], -abs(2 * t + 1 - start - stop)))
-        born[best] = stage
-        gaps += [(a, b, stage + 1) for a, b in ((start, best), (best + 1, stop)) if a < b]
+        chosen = choose(heads, start, stop, (1 << max(0, stages - stage)) - 1)
+        born[chosen] = stage
+        gaps += [(a, b, stage + 1) for a, b in ((start, chosen), (chosen + 1, stop)) if a < b]
     return born
 
 

@@ -13,7 +13,7 @@ import torch
 
 from pointer.prepare.keywords import draw
 from pointer.prepare.shards import Rows, RowSource
-from pointer.prepare.stages import SKELETON_SIZE, eager, schedule
+from pointer.prepare.stages import SKELETON_SIZE, balanced, eager, schedule, uniform
 from pointer.training.batches import IGNORED, RowBatches, within
 from pointer.training.settings import Stages
 from pointer.vocabulary import Vocabulary
@@ -95,8 +95,8 @@ def redrawn(
     if stages.skeleton != "prepared":
         keep, is_drawn = _skeletons(rows, parts, continues, vocabulary, stages, random)
         known = np.full(len(rows), by_importance)
-        # The eager schedule needs to know the skeleton alone, and a drawn one is known.
-        known[is_drawn] = stages.schedule == "eager"
+        # All schedules but the paper's need to know the skeleton alone, and a drawn one is known.
+        known[is_drawn] = stages.schedule != "paper"
         for i in np.flatnonzero(is_drawn & known):
             born[parts[i]] = ~keep[parts[i]]
         sought = np.flatnonzero(~known)
@@ -108,8 +108,14 @@ def redrawn(
         )
         for i, stage in zip(sought, found, strict=True):
             born[parts[i]] = stage
-    if stages.schedule == "eager":
-        born = np.concatenate([eager(rows.importance[p], continues[p], born[p] == 0) for p in parts])
+    for part in parts if stages.schedule != "paper" else ():
+        skeleton = born[part] == 0
+        if stages.schedule == "eager":
+            born[part] = eager(rows.importance[part], continues[part], skeleton)
+        elif stages.schedule == "balanced":
+            born[part] = balanced(continues[part], skeleton)
+        else:
+            born[part] = uniform(continues[part], skeleton, random)
     return replace(rows, stage=born)
 
 

@@ -8,7 +8,7 @@ from pointer.errors import UsageError
 from pointer.fields import check_fields
 
 SKELETONS = ("prepared", "importance", "keywords", "mixed")
-SCHEDULES = ("paper", "eager")
+SCHEDULES = ("paper", "eager", "balanced", "uniform")
 BUDGET = ("epochs", "steps", "tokens", "minutes")
 """The settings that bound a run; they alone may change when it is continued."""
 
@@ -125,7 +125,7 @@ class Stages:
     skeleton: str = "prepared"
     """What X^0 is: as prepared, or drawn anew every epoch: importance, keywords, mixed (for each text one of these)."""
     schedule: str = "paper"
-    """When a token is born: as late as its neighbours allow (`paper`), or as soon as its gap has room (`eager`)."""
+    """When a token is born: late (`paper`), or a gap's best (`eager`), central (`balanced`), any (`uniform`) first."""
     keywords: tuple[int, int] = (1, 8)
     """The fewest and the most words of a drawn `keywords` skeleton."""
     closing_share: float = 1.0
