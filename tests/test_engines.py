@@ -324,3 +324,50 @@ def test_results_in_a_store_of_objects_go_on_where_they_stopped() -> None:
 
 def generation() -> Generation:
     return Generation("A dog.", ("a", "dog", "."), ((2, 5),), (), 0.0, "converged", ("dog",))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# A real object store
+
+
+@pytest.fixture
+def bucket() -> Iterator[tuple[Any, dict[str, str]]]:
+    """A bucket of a local server that speaks S3, and the environment that leads there."""
+    # Not among the development packages: 50 more of them, and a python-dateutil that others have left behind.
+    server = pytest.importorskip("moto.server", reason="needs moto[server] and s3fs").ThreadedMotoServer("127.0.0.1", 0)
+    s3fs = pytest.importorskip("s3fs")
+    server.start()
+    host, port = server.get_host_and_port()
+    keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
+    store = s3fs.S3FileSystem(key="test", secret="test", endpoint_url=f"http://{host}:{port}", use_listings_cache=False)
+    store.mkdir("bucket")
+    yield store, keys | {"AWS_ENDPOINT_URL": f"http://{host}:{port}"}
+    server.stop()
+
+
+def test_s3_holds_what_a_folder_does(bucket: tuple[Any, dict[str, str]], pointer: Run, tmp_path: Path) -> None:
+    store, environment = bucket
+
+    def run(*arguments: str) -> str:
+        found = pointer(*arguments, NO_COLOR="1", **environment)
+        assert found.returncode == 0, found.stderr
+        return found.stdout
+
+    lines = SAMPLE.read_bytes().splitlines(keepends=True)
+    store.pipe("bucket/corpus/part-0.txt", b"".join(lines[:40]))
+    store.pipe("bucket/corpus/part-1.txt", b"".join(lines[40:]))
+    run("prepare", "s3://bucket/corpus/*.txt", "--out", "s3://bucket/data", "--workers", "2")
+    run("prepare", str(SAMPLE), "--out", str(tmp_path / "data"))
+    here = content(tmp_path / "data")
+    shards = [name for name in here if name.endswith(".parquet")]
+    assert shards and all(store.cat(f"bucket/data/{name}") == here[name] for name in shards)
+
+    keys = b"".join(f"{one}; music\n".encode() for one in ("rice", "river", "church", "love"))
+    store.pipe("bucket/keys.txt", keys)
+    (tmp_path / "keys.txt").write_bytes(keys)
+    asked = ["generate", "--model", "wiki", "--batch-size", "2"]
+    for _ in range(2):  # all of it is done the second time
+        run(*asked, "-f", "s3://bucket/keys.txt", "-o", "s3://bucket/texts")
+    run(*asked, "-f", str(tmp_path / "keys.txt"), "-o", str(tmp_path / "texts.jsonl"))
+    parts = sorted(name for name in store.find("bucket/texts") if name.endswith(".jsonl"))
+    assert b"".join(map(store.cat, parts)) == (tmp_path / "texts.jsonl").read_bytes()
