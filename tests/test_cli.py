@@ -322,3 +322,18 @@ def test_info_tells_what_is_here(pointer: Run) -> None:
     assert found["packages"]["onnxruntime"] != "missing" and found["optional parts"]["keywords"] == "present"
     assert pointer("info").stdout.startswith("pointer:")
     assert pointer("--version").stdout == f"pointer {found['pointer']}\n"
+
+
+def test_info_names_the_extra_that_brings_what_is_missing() -> None:
+    program = (
+        "from importlib import metadata\n"
+        "version = metadata.version\n"
+        "def without_ray(name):\n"
+        "    if name == 'ray': raise metadata.PackageNotFoundError(name)\n"
+        "    return version(name)\n"
+        "metadata.version = without_ray\n"
+        "from pointer.cli import main\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, "info"], capture_output=True, text=True)
+    assert 'missing ray: pip install "pointer-text[cluster]"' in done.stdout  # brackets mean colours to a console
