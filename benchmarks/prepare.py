@@ -137,12 +137,19 @@ def peak_memory(count: int) -> float:
         corpus = Path(folder) / "corpus.txt"
         corpus.write_text("\n".join(corpus_lines(count)) + "\n", "utf-8")
         command = [sys.executable, "-m", "pointer", "prepare", str(corpus), "--out", f"{folder}/data"]
-        run = psutil.Popen([*command, "--workers", "2"], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-        most = 0
-        while run.poll() is None:
-            most = max(most, sum(_unique_memory(p) for p in [run, *run.children(recursive=True)]))
-            time.sleep(0.2)
-        return most / 2**20
+        return peak_of([*command, "--workers", "2"])
+
+
+def peak_of(command: list[str]) -> float:
+    """The most MiB that a command and the processes it starts hold together."""
+    run = psutil.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    most = 0
+    while run.poll() is None:
+        most = max(most, sum(_unique_memory(p) for p in [run, *run.children(recursive=True)]))
+        time.sleep(0.2)
+    if run.returncode:
+        raise SystemExit(f"Expected {' '.join(command)} to work, found exit code {run.returncode}.")
+    return most / 2**20
 
 
 def _unique_memory(process: psutil.Process) -> int:

@@ -8,27 +8,25 @@ people's texts. Time is processor time, so it may be compared within a table.
 """
 
 import argparse
-import lzma
 import math
 import re
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from unittest.mock import patch
 
 import torch
-from corpora import corpus_file
+from corpora import CORPORA, validation
 
 from pointer.causal import fluency, open_base
+from pointer.decoding import search
 from pointer.decoding.generator import Pointer
 from pointer.decoding.parallel import ParallelPointer
 from pointer.decoding.presets import PRESETS, Preset
 from pointer.evaluation.metrics import Evaluator
 from pointer.evaluation.outputs import System
-from pointer.prepare.keywords import keywords
 from pointer.writing import Unit, write
 
-CORPORA = {"wiki": ("wiki", 4), "news": ("news", 4), "reviews": ("yelp", 7)}
-"""The corpus of each embedded model, and how many keywords of a text are asked for."""
 DEFAULT = PRESETS["default"]
 OFF: dict[str, Preset] = {
     "nothing": DEFAULT,
@@ -40,8 +38,13 @@ OFF: dict[str, Preset] = {
     "full_stop": replace(DEFAULT, full_stop=False),
     **{name: replace(DEFAULT, rules=DEFAULT.rules - {name}) for name in sorted(DEFAULT.rules)},
     "rounds": DEFAULT,
+    "one round later": DEFAULT,
     "any of these": PRESETS["plain"],
 }
+"""What is switched off in each row. Without `rounds` every stage has one; without `one round later` all stages have as
+many as the first two."""
+ALL_STAGES = 64
+"""More stages than a text ever has."""
 COLUMNS = (
     "BLEU-2", "BLEU-4", "Dist-2", "Length", "PPL ratio", "Repeated word", "Repeated 3-gram", "Stray mark",
     "No full stop", "Seconds",
@@ -49,14 +52,6 @@ COLUMNS = (
 DOUBLED = re.compile(r"\b(\w+) \1\b", re.IGNORECASE)
 STRAY = re.compile(r"[.,!?;:]\s*[.,;:]| -( |$)|^[.,;:]")
 """Two marks in a row, a hyphen that joins nothing, a mark at the start."""
-
-
-def validation(corpus: str, most: int, lists: int) -> tuple[list[list[str]], list[str]]:
-    """The keywords of the first validation texts of a corpus that have any, and these texts."""
-    with lzma.open(corpus_file(f"{corpus}/valid"), "rt", encoding="utf-8") as file:
-        lines = [line.strip() for _, line in zip(range(lists), file, strict=False)]
-    asked = [(found, line) for line in lines if (found := keywords(line, most))]
-    return [found for found, _ in asked], [line for _, line in asked]
 
 
 def as_written(text: str) -> str:
@@ -115,7 +110,9 @@ def main() -> None:
         print("|---" * (len(COLUMNS) + 1) + "|")
         for switch in arguments.only:
             pointer.preset = OFF[switch]
-            row = table.row(pointer, 1 if switch == "rounds" else None)
+            whole = ALL_STAGES if switch == "one round later" else search.WHOLE_STAGES
+            with patch.object(search, "WHOLE_STAGES", whole):
+                row = table.row(pointer, 1 if switch == "rounds" else None)
             print(f"| {switch} | {' | '.join(row)} |", flush=True)
 
 

@@ -1,128 +1,226 @@
-"""What it takes to get a text: onnxruntime in int8 beside PyTorch, from the shell to the text, part by part.
+"""What runs a model, side by side: onnxruntime in int8 and float32, PyTorch, and what was done before.
 
-    python benchmarks/runtime.py [--part decoding|int8|writer|length] [--lists 200] [--reference CHECKPOINT]
+    POINTER_DATA=... python benchmarks/runtime.py [--part bulk|int8|writer|engines|cost|memory] [--lists N]
+    POINTER_DATA=... python benchmarks/runtime.py --part bulk --plot docs/bulk.png
 
-Times are processor time (user and system), so that other work on the machine counts as little as possible; ratios
-are of runs side by side. `--reference` is a float checkpoint that int8 is compared with; left out, an embedded
-model is compared with its own weights in float32.
+Times are processor time of all threads, so that other work on the machine counts as little as possible, and the clock
+beside it; ratios are of runs side by side. An embedded model is compared with the float16 checkpoint that its int8
+graph was made from, which the history of the repository has, or else with its own int8 weights in float32.
 """
 
 import argparse
 import os
 import platform
-import resource
+import shutil
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import numpy as np
-from corpora import corpus_file
+import sacrebleu
+from corpora import CORPORA, validation
 
+from pointer.checkpoint import ONNX, checkpoint_folder
+from pointer.decoding import search
 from pointer.decoding.generator import Pointer
 from pointer.decoding.parallel import ParallelPointer
-from pointer.prepare.keywords import keywords
+from pointer.runtime.export import export
 
-WORDS = 7
-"""Constraints of a list, as in the paper's runs on Yelp."""
-
-
-def lists_of(count: int, words: int = WORDS, name: str = "yelp/valid") -> tuple[list[list[str]], list[str]]:
-    """Keywords of validation texts, and the texts."""
-    import lzma
-
-    found, texts = [], []
-    with lzma.open(corpus_file(name), "rt", encoding="utf-8") as file:
-        for line in file:
-            drawn = keywords(line.strip(), words)
-            if len(drawn) == words:
-                found.append([str(word) for word in drawn])
-                texts.append(line.strip())
-            if len(found) == count:
-                break
-    return found, texts
+ROOT = Path(__file__).parents[1]
+ALONE = 20
+"""Requests of which latency is measured."""
+ALL_STAGES = 64
+"""More stages than a text ever has."""
+FEW = 4
+"""Lists for what takes seconds a text."""
 
 
-def timed(work: Callable[[], Any]) -> tuple[float, float, Any]:
-    """Seconds of the processor and of the clock that some work takes, and what it returns."""
+class Spent(NamedTuple):
+    """Milliseconds a text, by the processor and by the clock."""
+
+    processor: float
+    clock: float
+
+
+def timed(work: Callable[[], Any], texts: int = 1) -> tuple[Spent, Any]:
+    """What some work takes, for each of so many texts, and what it returns."""
     processor, clock = time.process_time(), time.perf_counter()
     result = work()
-    return time.process_time() - processor, time.perf_counter() - clock, result
+    each = 1e3 / texts
+    return Spent(each * (time.process_time() - processor), each * (time.perf_counter() - clock)), result
 
 
-def opened(name: str | Path, backend: str) -> Any:
-    return Pointer.from_pretrained(name, backend=backend)
+class Asked(NamedTuple):
+    """What is asked of a part."""
+
+    lists: int
+    threads: int
+    plot: Path | None
+
+    def opened(self, name: str | Path, backend: str) -> Any:
+        """A generator."""
+        return Pointer.from_pretrained(name, backend=backend, threads=self.threads)
 
 
-def floating(name: str, reference: str | None, folder: Path) -> Path:
-    """A checkpoint with float weights to compare an int8 one with."""
-    if reference:
-        return Path(reference)
-    from pointer.model import InsertionTransformer
+@contextmanager
+def floating(name: str) -> Iterator[tuple[Path, str]]:
+    """A checkpoint with the float weights of an embedded model, and where they are from."""
+    home = checkpoint_folder(name)
+    stored = f"src/pointer/checkpoints/{name}/model.safetensors"
+    with tempfile.TemporaryDirectory() as scratch:
+        plain = Path(scratch) / name
+        gone = _git("log", "-1", "--diff-filter=D", "--format=%H", "--", stored).decode().strip()
+        weights = _git("show", f"{gone}^:{stored}") if gone else b""
+        if weights:
+            shutil.copytree(home, plain, ignore=shutil.ignore_patterns(ONNX, "manifest.json"))
+            (plain / "model.safetensors").write_bytes(weights)
+            yield plain, "the float16 checkpoint that the graph was made from"
+        else:
+            from pointer.model import InsertionTransformer
 
-    InsertionTransformer.from_pretrained(name).save_pretrained(folder / "float")
-    return folder / "float"
+            InsertionTransformer.from_pretrained(name).save_pretrained(plain)
+            yield plain, "its own int8 weights"
 
 
-def decoding(count: int, reference: str | None) -> None:
-    """Bulk throughput and the latency of one request, in three runtimes."""
-    from pointer.runtime.export import export
+def _git(*arguments: str) -> bytes:
+    """What git prints; nothing where there is no git, no repository or no history."""
+    try:
+        return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return b""
 
-    lists, _ = lists_of(count)
-    print(f"reviews, {len(lists)} lists of {WORDS} keywords of Yelp validation texts, greedy, {os.cpu_count()} threads")
+
+def _one_by_one(pointer: Any, lists: list[list[str]], way: dict[str, Any]) -> Any:
+    """Texts as they come, without a batch."""
+    return [pointer.generate(one, **way) for one in lists]
+
+
+def bleu(texts: Sequence[str], references: Sequence[str]) -> float:
+    """BLEU-4 against one reference a text."""
+    return float(sacrebleu.corpus_bleu(list(texts), [list(references)], lowercase=True).score)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Many texts, and one
+
+
+def bulk(asked: Asked) -> None:
+    """Bulk throughput, what the texts are worth, and the latency of one request: the loop of 2020 up to int8."""
+    lists, people = validation(*CORPORA["reviews"], asked.lists)
+    before = patch.object(search, "WHOLE_STAGES", ALL_STAGES)
+    print(f"reviews, keywords of {len(lists)} Yelp validation texts, at most 7, greedy, {asked.threads} threads")
     print(
-        f"  {'':18}{'cpu ms/text':>13}{'ms/text':>9}{'ratio (cpu)':>13}{'alone: p50 ms':>15}{'p95 ms':>8}{'cpu ms':>8}"
+        f"  {'':30}{'cpu ms/text':>12}{'ms/text':>9}{'ratio: cpu':>12}{'clock':>8}{'BLEU-4':>8}"
+        f"{'alone: p50':>12}{'p95 ms':>8}{'cpu':>6}"
     )
-    with tempfile.TemporaryDirectory() as scratch:
-        plain = floating("reviews", reference, Path(scratch))
-        exported = export(plain, Path(scratch) / "exported")
-        first = 0.0
-        for label, name, backend in (
-            ("PyTorch, float32", plain, "torch"),
-            ("ONNX, float32", exported, "onnx"),
-            ("ONNX, int8", "reviews", "onnx"),
-        ):
-            pointer = opened(name, backend)
-            pointer.generate_many(lists[:8])
-            processor, clock, _ = timed(partial(pointer.generate_many, lists))
-            first = first or processor
-            alone = [timed(partial(pointer.generate, one)) for one in lists[:40]]
-            waits = sorted(1e3 * clock for _, clock, _ in alone)
-            each, wall = 1e3 * processor / len(lists), 1e3 * clock / len(lists)
-            print(
-                f"  {label:18}{each:13.1f}{wall:9.1f}{first / processor:12.1f}x{waits[len(waits) // 2]:15.1f}"
-                f"{waits[int(0.95 * len(waits))]:8.1f}{1e3 * statistics.median(cpu for cpu, _, _ in alone):8.1f}"
+    rows: dict[str, Spent] = {}
+    with floating("reviews") as (plain, origin), tempfile.TemporaryDirectory() as scratch:
+        torch, exact, near = (
+            asked.opened(plain, "torch"),
+            asked.opened(export(plain, Path(scratch) / "float32"), "onnx"),
+            asked.opened("reviews", "onnx"),
+        )
+        few = lists[:FEW]
+        torch.generate(few[0], preset="released")
+        loop, _ = timed(partial(_one_by_one, torch, few, {"preset": "released"}), len(few))
+        print(f"  {'loop of 2020, PyTorch':30}{loop.processor:12.1f}{loop.clock:9.1f}")
+        with before:
+            rows["all rounds, PyTorch float32"] = _row(rows, "all rounds, PyTorch float32", torch, lists, people)
+        for label, pointer in {
+            "PyTorch float32": torch,
+            "onnxruntime float32": exact,
+            "onnxruntime int8": near,
+        }.items():
+            rows[label] = _row(rows, label, pointer, lists, people)
+    print(f"  float32: {origin}. Ratios are to the row with all rounds, which is how this model was decoded before.")
+    if asked.plot:
+        _draw_bulk({"loop of 2020, PyTorch": loop} | rows, asked.plot)
+
+
+def _row(rows: dict[str, Spent], label: str, pointer: Any, lists: list[list[str]], people: list[str]) -> Spent:
+    """Decode all lists together and some alone, and print what it took."""
+    pointer.generate_many(lists[:8])
+    spent, found = timed(partial(pointer.generate_many, lists), len(lists))
+    alone = [timed(partial(pointer.generate, one))[0] for one in lists[:ALONE]]
+    waits = sorted(one.clock for one in alone)
+    first = next(iter(rows.values()), spent)
+    print(
+        f"  {label:30}{spent.processor:12.1f}{spent.clock:9.1f}{first.processor / spent.processor:11.1f}x"
+        f"{first.clock / spent.clock:7.1f}x{bleu([one[0].text for one in found], people):8.2f}"
+        f"{waits[len(waits) // 2]:12.1f}{waits[int(0.95 * len(waits))]:8.1f}"
+        f"{statistics.median(one.processor for one in alone):6.0f}",
+        flush=True,
+    )
+    return spent
+
+
+def _draw_bulk(rows: dict[str, Spent], path: Path) -> None:
+    pyplot = _pyplot()
+    figure, axes = pyplot.subplots(figsize=(7, 2.4))
+    bars = axes.barh(list(rows), [1e3 / one.clock for one in rows.values()], color="#4878a8")
+    axes.bar_label(bars, fmt="%.1f", padding=3)
+    axes.invert_yaxis()
+    axes.set_xlabel("texts a second")
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+
+
+@cache
+def _pyplot() -> Any:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    return pyplot
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# How near int8 comes
+
+
+def int8(asked: Asked) -> None:
+    """Decisions on the same texts, texts to the end, and BLEU-4, for every embedded model."""
+    print(f"int8 beside float32, both in onnxruntime, greedy, {asked.lists} validation texts of each model's corpus")
+    print(f"  {'':10}{'same decisions':>16}{'same texts':>12}{'shared words':>14}{'BLEU-4: float32':>17}{'int8':>7}")
+    for name in CORPORA:
+        lists, people = validation(*CORPORA[name], asked.lists)
+        with floating(name) as (plain, origin), tempfile.TemporaryDirectory() as scratch:
+            exact, near = asked.opened(export(plain, Path(scratch) / "float32"), "onnx"), asked.opened(name, "onnx")
+            same: list[np.ndarray[Any, Any]] = []
+            expected, found = (
+                [one[0].text for one in texts] for texts in (_both(exact, near, same, lists), near.generate_many(lists))
             )
+        shared = statistics.mean(_shared(a.split(), b.split()) for a, b in zip(expected, found, strict=True))
+        equal = np.mean([a == b for a, b in zip(expected, found, strict=True)])
+        scores = bleu(expected, people), bleu(found, people)
+        shares = f"{np.concatenate(same).mean():16.2%}{equal:12.1%}{shared:14.1%}"
+        print(f"  {name:10}{shares}{scores[0]:17.2f}{scores[1]:7.2f}{scores[1] - scores[0]:+8.2f}", flush=True)
+    print(f"  float32: {origin}. Decisions: the likeliest answer of a gap, both asked about the same text.")
+    print("  Texts are compared at their end, after one other decision has led to others; shared words are those of")
+    print("  the longest common subsequence. Asked: 97 % of the tokens, BLEU-4 within 0.1.")
 
 
-def int8(count: int, reference: str | None) -> None:
-    """How near int8 comes: decisions on the same texts, texts to the end, BLEU-4."""
-    import sacrebleu
-
-    lists, texts = lists_of(count)
-    with tempfile.TemporaryDirectory() as scratch:
-        exact, near = opened(floating("reviews", reference, Path(scratch)), "torch"), opened("reviews", "onnx")
-    same: list[np.ndarray[Any, Any]] = []
+def _both(exact: Any, near: Any, same: list[Any], lists: list[list[str]]) -> Any:
+    """The texts of one model; `same` gets where another, asked about the same gaps, has the same answer."""
     ask = exact.predict
 
-    def both(*given: Any) -> Any:
+    def predict(*given: Any) -> Any:
         logits = ask(*given)
         same.append(logits.argmax(-1) == near.predict(*given).argmax(-1))
         return logits
 
-    exact.predict = both
-    expected = [found[0].text for found in exact.generate_many(lists)]
-    found = [found[0].text for found in near.generate_many(lists)]
-    shared = statistics.mean(_shared(one.split(), other.split()) for one, other in zip(expected, found, strict=True))
-    bleu = [sacrebleu.corpus_bleu(written, [texts], lowercase=True).score for written in (expected, found)]
-    print(f"reviews in int8 beside float32, {len(lists)} lists of {WORDS} keywords of Yelp validation texts, greedy")
-    print(f"  the likeliest token of a gap, asked about the same text, is the same: {np.concatenate(same).mean():.2%}")
-    print(f"  whole texts that are the same: {np.mean([a == b for a, b in zip(expected, found, strict=True)]):.1%}")
-    print(f"  words of the other text in the longest common subsequence: {shared:.1%}")
-    print(f"  BLEU-4 (sacrebleu): {bleu[0]:.2f} float32, {bleu[1]:.2f} int8, difference {bleu[1] - bleu[0]:+.2f}")
+    exact.predict = predict
+    return exact.generate_many(lists)
 
 
 def _shared(one: list[str], other: list[str]) -> float:
@@ -134,53 +232,184 @@ def _shared(one: list[str], other: list[str]) -> float:
     return float(table[-1, -1]) / max(len(one), len(other), 1)
 
 
-def writer(count: int, _: str | None) -> None:
-    """The writer, a text after the other and many together."""
-    lists, _texts = lists_of(count, 4)
-    print(f"writer, {len(lists)} lists of 4 keywords of Yelp validation texts, style everyday")
-    print(f"  {'':18}{'greedy':>10}{'best of 8':>11}{'together':>10}   cpu ms/text")
-    rows = {}
-    for label, backend in (("PyTorch, float32", "torch"), ("ONNX, int8", "onnx")):
-        pointer = opened("writer", backend)
-        pointer.generate(lists[0], best_of=8)
-        few = lists[: max(1, len(lists) // 4)]
-        alone = [timed(partial(pointer.generate, one))[0] for one in lists]
-        picked = [timed(partial(pointer.generate, one, best_of=8))[0] for one in few]
-        together = timed(partial(pointer.generate_many, lists))[0] / len(lists)
-        rows[label] = [1e3 * statistics.mean(alone), 1e3 * statistics.mean(picked), 1e3 * together]
-        print(f"  {label:18}{rows[label][0]:10.0f}{rows[label][1]:11.0f}{rows[label][2]:10.0f}")
+# ---------------------------------------------------------------------------------------------------------------------
+# The writer
+
+
+def writer(asked: Asked) -> None:
+    """The writer's texts one after the other and many together, and what they are worth."""
+    from commongen import asked_sets
+    from commongen import bleu as bleu_of_many
+
+    sets = asked_sets(asked.lists)
+    lists, few = [one.constraints for one in sets], [one.constraints for one in sets[:FEW]]
+    print(f"writer, {len(sets)} drawn validation sets of CommonGen, {len(few)} of them also one at a time: cpu ms/text")
+    print(f"  {'':22}{'greedy':>9}{'beam of 4':>11}{'best of 8':>11}{'together':>10}{'BLEU-4':>9}")
+    rows: dict[str, list[float]] = {}
+    for label, backend in (("PyTorch float32", "torch"), ("onnxruntime int8", "onnx")):
+        pointer = asked.opened("writer", backend)
+        pointer.generate(lists[0])
+        ways: list[dict[str, Any]] = [{}, {"decoding": "beam", "width": 4}, {"best_of": 8}]
+        alone = [timed(partial(_one_by_one, pointer, few, way), len(few))[0] for way in ways]
+        together, found = timed(partial(pointer.generate_many, lists), len(lists))
+        rows[label] = [one.processor for one in (*alone, together)]
+        score = bleu_of_many([one[0].text for one in found], [one.references for one in sets])
+        greedy, beam, best, bulk_cost = rows[label]
+        print(f"  {label:22}{greedy:9.0f}{beam:11.0f}{best:11.0f}{bulk_cost:10.0f}{score:9.2f}", flush=True)
     ratios = [a / b for a, b in zip(*rows.values(), strict=True)]
-    print(f"  {'ratio':18}{ratios[0]:9.1f}x{ratios[1]:10.1f}x{ratios[2]:9.1f}x")
+    print(f"  {'ratio':22}{ratios[0]:8.1f}x{ratios[1]:10.1f}x{ratios[2]:10.1f}x{ratios[3]:9.1f}x")
+    print("  Asked: 3x a text, BLEU-4 (against all references) within 0.5.")
 
 
-def length(count: int, _: str | None) -> None:
-    """What a text costs by its length, by the size of the batch and by the number of constraints; memory of many."""
-    pointer = opened("reviews", "onnx")
+# ---------------------------------------------------------------------------------------------------------------------
+# Which engine runs the graph
+
+
+def engines(asked: Asked) -> None:
+    """The same graph in onnxruntime and, where it is installed, OpenVINO, on one thread: passes over 24 tokens."""
+    print("reviews, a pass over texts of 24 tokens, all gaps asked about, one thread: cpu ms/text, median of passes")
+    print(f"  {'':24}{'batch of 1':>12}{'batch of 32':>13}   answers as in float32")
+    with floating("reviews") as (plain, _origin), tempfile.TemporaryDirectory() as scratch:
+        exact, near = export(plain, Path(scratch) / "float32") / ONNX, checkpoint_folder("reviews") / ONNX
+        expected = _onnxruntime(exact)
+        rows: dict[str, Callable[[], Run]] = {
+            "onnxruntime float32": lambda: expected,
+            "openvino float32": lambda: _openvino(exact, "f32"),
+            "openvino bfloat16": lambda: _openvino(exact, "bf16"),
+            "onnxruntime int8": lambda: _onnxruntime(near),
+            "openvino int8": lambda: _openvino(near, "f32"),
+        }
+        for label, opener in rows.items():
+            try:
+                run = opener()
+            except ImportError:
+                print(f"  {label:24}not installed here: pip install openvino")
+                continue
+            given = _gaps(32)
+            answers, wanted = run(given), expected(given)
+            if answers.shape != wanted.shape:
+                print(f"  {label:24}wrong: answers for {len(answers)} of {len(wanted)} gaps")
+                continue
+            cells = [statistics.median(_passes(run, size, asked.lists)) for size in (1, 32)]
+            same = (answers.argmax(-1) == wanted.argmax(-1)).mean()
+            print(f"  {label:24}{cells[0]:12.2f}{cells[1]:13.2f}{same:9.1%}", flush=True)
+
+
+Run = Callable[[dict[str, Any]], Any]
+"""A graph: its inputs by name, and the logits of all gaps."""
+
+
+def _onnxruntime(graph: Path) -> Run:
+    from pointer.runtime.onnx import Session
+
+    session = Session(graph, 1)
+    return lambda given: session.run(None, given)[0]
+
+
+def _openvino(graph: Path, precision: str) -> Run:
+    import openvino
+
+    settings = {"INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": precision}
+    compiled = openvino.Core().compile_model(str(graph), "CPU", settings)
+    return lambda given: compiled(given)[0]
+
+
+def _gaps(texts: int) -> dict[str, Any]:
+    """Random texts of 24 tokens, and all their gaps."""
+    ids = np.random.default_rng(0).integers(1000, 9000, (texts, 24))
+    rows, positions = np.divmod(np.arange(texts * 23), 23)
+    return {"ids": ids, "attention": np.ones_like(ids), "rows": rows, "positions": positions}
+
+
+def _passes(run: Run, texts: int, passes: int) -> list[float]:
+    """The processor time of every pass, in ms a text."""
+    given = _gaps(texts)
+    run(given)
+    return [timed(partial(run, given), texts)[0].processor for _ in range(passes)]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a text costs
+
+
+def cost(asked: Asked) -> None:
+    """What a text costs by its length, by the size of the batch and by the number of constraints."""
+    pointer = asked.opened("reviews", "onnx")
     assert isinstance(pointer, ParallelPointer)
-    lists, _texts = lists_of(count)
+    lists, _people = validation(*CORPORA["reviews"], asked.lists)
     pointer.generate_many(lists[:8])
-    print("reviews, ONNX, int8, greedy: cpu ms/text")
+    curves: dict[str, list[tuple[float, float]]] = {}
+    print("reviews, onnxruntime int8, greedy: cpu ms/text")
     for offset in (4.0, 1.0, 0.0, -1.0, -3.0):
-        cpu, _wall, found = timed(partial(pointer.generate_many, lists, noi_offset=offset))
+        spent, found = timed(partial(pointer.generate_many, lists, noi_offset=offset), len(lists))
         tokens = statistics.mean(len(one[0].tokens) for one in found)
-        print(f"  {tokens:6.1f} tokens (noi_offset {offset:+.0f}){1e3 * cpu / len(lists):10.1f}")
+        curves.setdefault("tokens of the text", []).append((tokens, spent.processor))
+        print(f"  {tokens:6.1f} tokens (noi_offset {offset:+.0f}){spent.processor:10.1f}")
     for size in (1, 4, 16, 64):
-        cpu, _wall, _found = timed(partial(pointer.generate_many, lists, batch_size=size))
-        print(f"  batches of {size:<24}{1e3 * cpu / len(lists):10.1f}")
+        spent, _found = timed(partial(pointer.generate_many, lists, batch_size=size), len(lists))
+        curves.setdefault("size of the batch", []).append((size, spent.processor))
+        print(f"  batches of {size:<20}{spent.processor:10.1f}")
     for words in (1, 2, 4, 7):
-        some = [one[:words] for one in lists]
-        cpu, _wall, _found = timed(partial(pointer.generate_many, some))
-        print(f"  {words} constraints{'':22}{1e3 * cpu / len(lists):10.1f}")
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    for _again in range(5):
-        pointer.generate_many(lists)
-    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(f"  peak memory {before:.0f} MB, after {5 * len(lists):,} more lists {after:.0f} MB")
+        spent, _found = timed(partial(pointer.generate_many, [one[:words] for one in lists]), len(lists))
+        curves.setdefault("constraints", []).append((words, spent.processor))
+        print(f"  {words} constraints{'':18}{spent.processor:10.1f}")
+    if asked.plot:
+        _draw_cost(curves, asked.plot)
 
 
-PARTS: dict[str, Callable[[int, str | None], None]] = {
-    "decoding": decoding, "int8": int8, "writer": writer, "length": length,
-}  # fmt: skip
+def _draw_cost(curves: dict[str, list[tuple[float, float]]], path: Path) -> None:
+    pyplot = _pyplot()
+    figure, panels = pyplot.subplots(1, len(curves), figsize=(9, 2.8), sharey=True)
+    for axes, (name, points) in zip(panels, curves.items(), strict=True):
+        axes.plot(*zip(*points, strict=True), marker="o", color="#4878a8")
+        axes.set_xlabel(name)
+        axes.spines[["top", "right"]].set_visible(False)
+    panels[0].set_ylim(bottom=0)
+    panels[0].set_ylabel("processor ms a text")
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+
+
+def memory(asked: Asked) -> None:
+    """The peak memory of `pointer generate -f` by the number of lists, with a tiny model of random weights."""
+    import torch
+    from prepare import peak_of
+
+    from pointer.model import InsertionTransformer
+    from pointer.vocabulary import Vocabulary
+
+    torch.manual_seed(0)
+    vocabulary = Vocabulary.open("english")
+    words = [token for token in vocabulary.tokens if token.isalpha() and token.isascii() and len(token) > 3]
+    random = np.random.default_rng(0)
+    with tempfile.TemporaryDirectory() as scratch:
+        InsertionTransformer.start("tiny", vocabulary).save_pretrained(Path(scratch) / "plain")
+        model = export(Path(scratch) / "plain", Path(scratch) / "tiny")
+        peaks: list[float] = []
+        for lists in (asked.lists // 10, asked.lists):
+            file = Path(scratch) / "lists.txt"
+            file.write_text("".join("; ".join(random.choice(words, 3)) + "\n" for _ in range(lists)), "utf-8")
+            command = [sys.executable, "-m", "pointer", "generate", "--model", model, "--max-stages", "1", "-f", file]
+            peaks.append(peak_of([*map(str, command), "-o", f"{scratch}/{lists}.jsonl"]))
+    print(f"pointer generate -f, a tiny model: peak memory {peaks[0]:.0f} MiB for {asked.lists // 10:,} lists,")
+    print(f"  {peaks[1]:.0f} MiB for {asked.lists:,}: {peaks[1] / peaks[0]:.2f}x")
+
+
+class Part(NamedTuple):
+    """What can be asked for, and for how many lists unless said otherwise."""
+
+    run: Callable[[Asked], None]
+    lists: int
+
+
+PARTS = {
+    "bulk": Part(bulk, 100),
+    "int8": Part(int8, 300),
+    "writer": Part(writer, 100),
+    "engines": Part(engines, 100),
+    "cost": Part(cost, 60),
+    "memory": Part(memory, 100_000),
+}
 
 
 def machine() -> str:
@@ -193,14 +422,15 @@ def machine() -> str:
 
 
 def main() -> None:
+    """Print what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", choices=list(PARTS))
-    parser.add_argument("--lists", type=int, default=200)
-    parser.add_argument("--reference", help="a float checkpoint of reviews")
+    parser.add_argument("--lists", type=int, help="lists, or sets, or passes of a part")
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--plot", type=Path, help="where the parts bulk and cost draw what they found")
     arguments = parser.parse_args()
-    print(machine())
     for name in [arguments.part] if arguments.part else PARTS:
-        PARTS[name](arguments.lists if name != "writer" else max(4, arguments.lists // 10), arguments.reference)
+        PARTS[name].run(Asked(arguments.lists or PARTS[name].lists, arguments.threads, arguments.plot))
 
 
 if __name__ == "__main__":

@@ -121,6 +121,7 @@ def test_wrong_calls_get_one_sentence(plain: Path, exported: dict[str, Path], tm
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", EMBEDDED)
 def test_embedded_models_in_float32_write_what_pytorch_writes(name: str, tmp_path: Path) -> None:
     """The weights are the same, so only the runtimes can differ."""
