@@ -64,12 +64,12 @@ PARTS = {
         "OpenVINO is no part of the project; `pip install openvino` beside it brings its rows. It cannot run the int8 "
         "graph, whose activations have a scale for each token, and its bfloat16 is slower than int8 in onnxruntime. So "
         "onnxruntime it is.",
-        "benchmarks/runtime.py --part engines",
+        "benchmarks/runtime.py --part engines --lists 30",
     ),
     "start": Part(
         "From the shell to the text",
-        "Asked: half of importing PyTorch, and 50 ms for a client of a server. Of the client's time, Python itself, "
-        "Typer and `http.client` are all but a quarter.",
+        "Asked: half of importing PyTorch, and 50 ms for a client of a server. Most of what the client takes is the "
+        "import of Typer and of `http.client`.",
         "benchmarks/start.py --part start",
     ),
     "install": Part(

@@ -165,10 +165,11 @@ def _row(rows: dict[str, Spent], label: str, pointer: Any, lists: list[list[str]
 def _draw_bulk(rows: dict[str, Spent], path: Path) -> None:
     pyplot = _pyplot()
     figure, axes = pyplot.subplots(figsize=(7, 2.4))
-    bars = axes.barh(list(rows), [1e3 / one.clock for one in rows.values()], color="#4878a8")
+    bars = axes.barh(list(rows), [1e3 / one.processor for one in rows.values()], color="#4878a8")
     axes.bar_label(bars, fmt="%.1f", padding=3)
     axes.invert_yaxis()
-    axes.set_xlabel("texts a second")
+    axes.margins(x=0.1)
+    axes.set_xlabel("texts for a second of processor time")
     axes.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
     figure.savefig(path, dpi=110)

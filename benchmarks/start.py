@@ -19,8 +19,6 @@ from http.client import HTTPConnection
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from runtime import machine
-
 ROOT = Path(__file__).parents[1]
 WORDS = "friendly staff; breakfast; coffee; back"
 # As after `pip install`, which compiles what it installs.
@@ -127,7 +125,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", choices=list(PARTS))
     chosen = parser.parse_args().part
-    print(machine())
     for name in [chosen] if chosen else PARTS:
         PARTS[name]()
 
