@@ -324,6 +324,14 @@ def test_info_tells_what_is_here(pointer: Run) -> None:
     assert pointer("--version").stdout == f"pointer {found['pointer']}\n"
 
 
+def test_long_work_tells_how_far_it_is_where_there_is_no_terminal(tmp_path: Path) -> None:
+    (tmp_path / "keys.txt").write_text("river; church\nfood; music\n")
+    program = "from pointer.cli import main, shared\nshared.BETWEEN_LINES = 0.0\nmain()\n"
+    asked = ["generate", "-f", "keys.txt", "-o", "texts.jsonl", "--model", "wiki", "--batch-size", "1"]
+    done = subprocess.run([sys.executable, "-c", program, *asked], cwd=tmp_path, capture_output=True, text=True)
+    assert "pointer: generating 1\npointer: generating 2\n" in done.stderr and not done.stdout
+
+
 def test_info_names_the_extra_that_brings_what_is_missing() -> None:
     program = (
         "from importlib import metadata\n"
