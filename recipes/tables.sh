@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # The paper's tables of quality and speed, for POINTER and the systems it is compared with: tables.sh reviews|news [OUT]
 # Trains every system with the same budget (MINUTES=40 of processor time, one thread), lets each write from the keywords of
-# the 1,000 test texts (CGMH, which is slow, from the first FEW=100), and prints quality, speed and texts for the keyword
-# lists of the paper's appendix. Needs POINTER_DATA (the corpora) and an idle machine. Goes on where it was interrupted.
+# the 1,000 test texts (CGMH, which is slow, from the first FEW=100), measures quality, which goes to results/ and from there
+# to docs/results.md, and prints speed and texts for the keyword lists of the paper's appendix. Needs POINTER_DATA (the
+# corpora) and an idle machine. Goes on where it was interrupted. `tables.sh --check` says where page and results disagree.
 set -euo pipefail
-name=$1 out=${2:-tables/$1} minutes=${MINUTES:-40} few=${FEW:-100}
 here=$(dirname "$0")
+if [ "${1:-}" = --check ]; then exec python "$here/results.py" --check; fi
+name=$1 out=${2:-tables/$1} minutes=${MINUTES:-40} few=${FEW:-100} project=${PROJECT:-$here/..}
 source "$here/corpora.sh"
 export OMP_NUM_THREADS=1 # so that a minute of the clock is a minute of the processor, for every system
 
@@ -55,14 +57,16 @@ for file in "$out"/all/*.jsonl; do head -n "$few" "$file" > "$out/few/${file##*/
 everything "$here/appendix-$name.txt" appendix
 cgmh "$here/appendix-$name.txt" appendix
 
-compare() { # FOLDER REFERENCES TITLE
+compare() { # FOLDER REFERENCES
   local others=() file
   for file in "$out/$1"/*.jsonl; do
     [ "${file##*/}" = pointer-greedy.jsonl ] || others+=("$file")
   done
-  pointer compare "$out/$1/pointer-greedy.jsonl" "${others[@]}" --references "$2" --title "$3" --markdown --plot "$out/$1.png"
-  echo
+  pointer compare "$out/$1/pointer-greedy.jsonl" "${others[@]}" --references "$2" --json --plot "$out/$1.png" > "$out/$1.json"
+  mkdir -p "$project/results"
+  cp "$out/$1.json" "$project/results/$name-$1.json"
 }
-compare all "$out/references.txt" "$name, all test texts"
-compare few "$out/references-few.txt" "$name, the first $few test texts"
+compare all "$out/references.txt"
+compare few "$out/references-few.txt"
+python "$here/results.py" --root "$project"
 python "$here/../benchmarks/systems.py" "$out" "$runs/$name" --plot "$out/speed.png"

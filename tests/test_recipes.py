@@ -15,6 +15,7 @@ from pointer.checkpoint import embedded_folder
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 SYSTEMS = ["cgmh", "nmstg", "autoregressive-greedy", "autoregressive-sample", "grid-beam", "keywords"]
+PARTS = ("all", "few")
 OURS = ["pointer-greedy", "pointer-sample", "pointer-beam"]
 
 
@@ -43,9 +44,14 @@ def printed(recipe: str, folder: Path, **environment: str) -> str:
 
 @pytest.mark.slow
 def test_one_command_prints_quality_and_speed_of_every_system(tmp_path: Path) -> None:
-    text = printed("tables.sh", tmp_path, MINUTES="0.02", FEW="3", STEPS="10", CANDIDATES="3")
-    assert all(f"| {name} |" in text for name in [*SYSTEMS, *OURS])
-    assert "**reviews, all test texts**" in text and "**reviews, the first 3 test texts**" in text
+    (tmp_path / "docs").mkdir()
+    page = tmp_path / "docs" / "results.md"
+    page.write_text("".join(f"<!-- table reviews-{part}: BLEU-2, PPL -->\n<!-- end of table -->\n" for part in PARTS))
+    settings = {"MINUTES": "0.02", "FEW": "3", "STEPS": "10", "CANDIDATES": "3", "PROJECT": str(tmp_path)}
+    text = printed("tables.sh", tmp_path, **settings)
+    every, few = page.read_text().split("<!-- end of table -->")[:2]
+    assert all(f"| {name} |" in few for name in [*SYSTEMS, *OURS]) and "| cgmh |" not in every
+    assert sorted(path.name for path in (tmp_path / "results").iterdir()) == ["reviews-all.json", "reviews-few.json"]
     assert "seconds for 1,000 texts" in text and "(from 3)" in text
     assert "**service, perfect, delicious, service, awesome, good, place**" in text
     for picture in ("all", "few", "speed"):

@@ -87,13 +87,7 @@ class Report:
 
     def table(self, title: str = "", columns: Sequence[str] | None = None) -> Table:
         """A row a system, then the human row: the paper's columns, then all others; the best is bold."""
-        columns = self._columns() if columns is None else columns
-        best = {name: _best([one.results[name] for one in self.systems if name in one.results]) for name in columns}
-        rows = [
-            [Cell(one.system.name), *(self._cell(one, name, best[name]) for name in columns)] for one in self.systems
-        ]
-        human = [Cell(HUMAN), *(Cell(shown(self.human.results.get(name))) for name in columns)]
-        return Table(title, ["", *columns], [*rows, human])
+        return table_of(self.to_dict(), self._columns() if columns is None else columns, title)
 
     def _columns(self) -> list[str]:
         return sorted(self.metrics, key=lambda name: PAPER.index(name) if name in PAPER else len(PAPER))
@@ -115,22 +109,13 @@ class Report:
             [
                 [
                     Cell(name),
-                    Cell(shown(result)),
+                    Cell(shown_result(result)),
                     Cell(shown_interval(result)),
-                    Cell(shown(self.human.results.get(name))),
+                    Cell(shown_result(self.human.results.get(name))),
                 ]
                 for name, result in one.results.items()
             ],
         )
-
-    def _cell(self, one: Evaluation, name: str, best: float | None) -> Cell:
-        result = one.results.get(name)
-        if result is None:
-            return Cell("-")
-        p = self.p_values.get(name, {}).get((self.systems[0].system.name, one.system.name))
-        mark = "*" if p is not None and p < SIGNIFICANT else ""
-        bold = len(self.systems) > 1 and best is not None and np.isclose(result.metric.value, best)
-        return Cell(shown(result) + mark, bool(bold))
 
     def notes(self) -> list[str]:
         """What a reader of the table has to know."""
@@ -175,14 +160,45 @@ class Report:
         return "\n\n".join([LATEX_NEEDS, *tables, signatures])
 
 
-def shown(result: Result | None) -> str:
+def table_of(report: Mapping[str, Any], columns: Sequence[str], title: str = "") -> Table:
+    """Some columns of a report as `to_dict` gives it and `--json` writes it.
+
+    The best system is bold; a star differs from the first one.
+    """
+    systems = report["systems"]
+    first = systems[0]["name"]
+    differs = {
+        (one["metric"], one["systems"][1])
+        for one in report["p_values"]
+        if one["systems"][0] == first and one["p"] < SIGNIFICANT
+    }
+    best = {name: _best([one["metrics"][name] for one in systems if name in one["metrics"]]) for name in columns}
+
+    def cell(system: Mapping[str, Any], name: str) -> Cell:
+        found = system["metrics"].get(name)
+        if found is None:
+            return Cell("-")
+        wanted = best[name] if len(systems) > 1 else None
+        bold = wanted is not None and np.isclose(found["value"], wanted)
+        mark = "*" if (name, system["name"]) in differs else ""
+        return Cell(shown(found["value"], found["percent"]) + mark, bool(bold))
+
+    rows = [[Cell(one["name"]), *(cell(one, name) for name in columns)] for one in systems]
+    human = (report["human"]["metrics"].get(name) for name in columns)
+    last = [Cell("-" if one is None else shown(one["value"], one["percent"])) for one in human]
+    return Table(title, ["", *columns], [*rows, [Cell(HUMAN), *last]])
+
+
+def shown(value: float, percent: bool) -> str:
     """A value as tables show it."""
-    if result is None:
-        return "-"
-    value = result.metric.value
-    if result.metric.percent:
+    if percent:
         return f"{value:.2f} %"
     return f"{value:.1f}" if value >= 100 else f"{value:.2f}"
+
+
+def shown_result(result: Result | None) -> str:
+    """A result as tables show it."""
+    return "-" if result is None else shown(result.metric.value, result.metric.percent)
 
 
 def shown_interval(result: Result) -> str:
@@ -190,9 +206,11 @@ def shown_interval(result: Result) -> str:
     return "" if result.low is None or result.high is None else f"{result.low:.2f} - {result.high:.2f}"
 
 
-def _best(results: Sequence[Result]) -> float | None:
-    better = results[0].metric.better if results else 0
-    return better * max(better * result.metric.value for result in results) if better else None
+def _best(found: Sequence[Mapping[str, Any]]) -> float | None:
+    """The best value of a metric, where one is better than another."""
+    better = found[0]["better"] if found else None
+    values = [float(one["value"]) for one in found]
+    return max(values) if better == "higher" else min(values) if better == "lower" else None
 
 
 def _versions() -> dict[str, str]:
@@ -251,7 +269,12 @@ def _panel(axis: Any, name: str, report: Report) -> None:
     for row, (result, end) in enumerate(zip(rows, reach, strict=True)):
         # A box, since the line of the human text may run through it.
         axis.text(
-            end, row, f" {shown(result)} ", va="center", fontsize=7, bbox={"facecolor": "white", "lw": 0, "pad": 0}
+            end,
+            row,
+            f" {shown_result(result)} ",
+            va="center",
+            fontsize=7,
+            bbox={"facecolor": "white", "lw": 0, "pad": 0},
         )
         if result is not None:
             colour = "0.55" if row == len(report.systems) else f"C{row % 10}"

@@ -5,7 +5,7 @@ It can be written at any time; what has not been answered yet is left out and co
 
 import math
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -204,14 +204,7 @@ class Report:
 
     def tables(self) -> list[Table]:
         """A table for each question; of pairs, as in the paper."""
-        return [
-            Table(
-                f"{name.capitalize()}: {wording}",
-                RESULTS[self.study.settings.form].columns,
-                [one.row() for one in self.results if one.question == name],
-            )
-            for name, wording in self.study.questions.items()
-        ]
+        return tables_of(self.to_dict())
 
     def judge_table(self) -> Table:
         """A row a judge."""
@@ -314,6 +307,16 @@ def _choices(study: Study, answers: Sequence[Answer]) -> tuple[Array, Array]:
 
 RESULTS: dict[str, type[Preference] | type[Rating]] = {"pairs": Preference, "ratings": Rating}
 """What is reported of each form of study."""
+
+
+def tables_of(report: Mapping[str, Any]) -> list[Table]:
+    """The tables of a report as `to_dict` gives it and `--json` writes it."""
+    kind = RESULTS[report["study"]["settings"]["form"]]
+    found = [kind(**one) for one in report["results"]]
+    return [
+        Table(f"{name.capitalize()}: {wording}", kind.columns, [one.row() for one in found if one.question == name])
+        for name, wording in report["study"]["questions"].items()
+    ]
 
 
 def _results(study: Study, kinds: Array, replications: int) -> Iterator[Any]:
