@@ -23,10 +23,10 @@ PATIENCE = 600
 """Seconds that one part may take."""
 HEAD = """# Benchmarks
 
-`make bench` (`python benchmarks/page.py`, needs `POINTER_DATA`) measures everything and writes this page, on a quiet
-machine with two cores in less than ten minutes. "cpu" is the processor time of all threads, which other work on the
-machine changes least; "ms" alone is the clock. Ratios are of runs side by side. Under each table is what it was
-measured on."""
+`make bench` (`python benchmarks/page.py`, needs `POINTER_DATA`) measures everything and writes this page. "cpu" is the
+processor time of all threads, which other work on the machine changes least; "ms" alone is the clock. Ratios are of
+runs side by side. Under each table stand the machine, how long the part took, and the load of the machine, which on a
+quiet one is at most its cores."""
 
 
 class Part(NamedTuple):
@@ -42,9 +42,10 @@ PARTS = {
     "bulk": Part(
         "Many texts, and one",
         "From the loop of the 2020 release (one text at a time, padded to 256 tokens, always six rounds; its texts are "
-        "others, as it decides otherwise) by way of what this model was decoded with before (PyTorch, all rounds in "
-        "every stage) to the default of today. Asked: 5 times the bulk throughput of before with the same BLEU-4, and "
-        "a single text within 150 ms. `alone` is one request after the other.",
+        "others, as it decides otherwise) by way of how this model was decoded before (PyTorch, all rounds in every "
+        "stage; the revisions that there were, too, are gone) to the default of today. Asked: 5 times the bulk "
+        "throughput of before with the same BLEU-4, and a single text within 150 ms. `alone` is one request after the "
+        "other.",
         "benchmarks/runtime.py --part bulk --lists 60",
         "docs/bench-bulk.png",
     ),
