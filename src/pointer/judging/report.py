@@ -99,7 +99,9 @@ class Rating:
     interval_one_slip_at_most: tuple[float, float] | None
 
     columns: ClassVar = ("System", "Makes sense", "95 % interval", "At most one slip", "95 % interval", "Texts")
-    legend: ClassVar = "that a text makes sense (blue), would but for one slip (grey), does not (ochre)"
+    legend: ClassVar = (
+        "that a text makes sense (blue; right: the 95 % interval), would but for one slip (grey), does not (ochre)"
+    )
 
     @staticmethod
     def of(question: str, systems: Sequence[str], kinds: Array, replications: int, seed: int) -> "Rating":
