@@ -76,14 +76,7 @@ def test_the_eager_schedule_puts_the_most_important_token_into_every_gap_that_la
 ) -> None:
     importance, continues, keep = map(np.array, as_tokens(text))
     stage = eager(importance, continues, keep)
-    ids = np.arange(100, 100 + len(stage))
-    assert ((stage == 0) == keep).all(), "the skeleton stays"
-    assert replayed(ids, stage) == ids.tolist(), "replay rebuilds the text"
-    for t in np.flatnonzero(continues):
-        assert stage[t - 1] < stage[t] or stage[t] == 0, "a word is born head first"
-    for k in range(1, int(stage.max()) + 1):
-        for gap in gaps_before(stage, k):
-            assert (stage[gap] == k).sum() == 1, "a gap that lacks anything gets one token, now"
+    check_gap_by_gap(stage, continues, keep)
     if not continues.any():
         longest = max(map(len, gaps_before(stage, 1)), default=0)
         assert stage.max() == longest.bit_length(), "in as few stages as the longest gap needs"
@@ -100,14 +93,19 @@ def test_the_orders_of_the_insertion_transformer_rebuild_the_text_and_fill_every
 ) -> None:
     _, continues, keep = map(np.array, as_tokens(text))
     for stage in (balanced(continues, keep), uniform(continues, keep, np.random.default_rng(seed))):
-        ids = np.arange(100, 100 + len(stage))
-        assert ((stage == 0) == keep).all(), "the skeleton stays"
-        assert replayed(ids, stage) == ids.tolist(), "replay rebuilds the text"
-        for t in np.flatnonzero(continues):
-            assert stage[t - 1] < stage[t] or stage[t] == 0, "a word is born head first"
-        for k in range(1, int(stage.max()) + 1):
-            for gap in gaps_before(stage, k):
-                assert (stage[gap] == k).sum() == 1, "a gap that lacks anything gets one token, now"
+        check_gap_by_gap(stage, continues, keep)
+
+
+def check_gap_by_gap(stage: np.ndarray, continues: np.ndarray, keep: np.ndarray) -> None:
+    """What schedules promise that go forwards from a skeleton."""
+    ids = np.arange(100, 100 + len(stage))
+    assert ((stage == 0) == keep).all(), "the skeleton stays"
+    assert replayed(ids, stage) == ids.tolist(), "replay rebuilds the text"
+    for t in np.flatnonzero(continues):
+        assert stage[t - 1] < stage[t] or stage[t] == 0, "a word is born head first"
+    for k in range(1, int(stage.max()) + 1):
+        for gap in gaps_before(stage, k):
+            assert (stage[gap] == k).sum() == 1, "a gap that lacks anything gets one token, now"
 
 
 @pytest.mark.parametrize("words_in_gap", range(1, 70))
