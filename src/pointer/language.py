@@ -14,7 +14,6 @@ import numpy.typing as npt
 from tokenizers import Tokenizer
 
 from pointer.errors import CheckpointError
-from pointer.runtime import Prefix
 
 STYLES = {
     "everyday": "sentence",
@@ -26,13 +25,39 @@ STYLES = {
 """What a text can be like, and by which words the model is asked for it."""
 
 REQUESTS = {
-    "everyday": "one short sentence about everyday life",
-    "captions": "one short caption of a picture",
-    "reviews": "a short review of a place",
-    "news": "one sentence of the news",
-    "wiki": "one sentence of an encyclopedia",
+    "everyday": """Write short sentences about everyday life.
+She left her keys on the kitchen table.
+The mechanic said that the car would be ready by noon.
+We were so tired that we fell asleep on the train.
+His brother has never liked spiders.
+""",
+    "captions": """Write short captions for pictures.
+A man holding an umbrella in front of a shop.
+Two children sitting on the steps of a house.
+An old boat lying on the beach at low tide.
+A woman in a red coat waiting for the bus.
+""",
+    "reviews": """Write short reviews of places.
+The soup was cold, and we waited an hour for it. I will not come back.
+Lovely little shop with fair prices. The owner knows everything about tea.
+Our room was clean and quiet, and the staff could not have been nicer!
+The haircut was fine, but they charged me more than they had said.
+""",
+    "news": """Write single sentences from the news.
+The minister said on Tuesday that the bridge would stay closed until spring.
+Two people were injured when a bus left the road near the airport.
+Shares of the company fell by 4 percent after the report.
+She won the first set but lost the match in less than two hours.
+""",
+    "wiki": """Write single sentences from an encyclopedia.
+The village lies on the left bank of the river, about ten kilometres north of the town.
+He studied law before he became a member of parliament in 1921.
+The species is found in dry forests and feeds mainly on insects.
+The album was recorded in three weeks and released in the autumn of the same year.
+""",
 }
-"""Of each style, what a model is asked for that is to judge texts; it is not told the words."""
+"""Of each style, what a model is asked for that is to judge texts, and what it has answered so far: the more of a kind
+it has seen, the surer it is what is none. It is not told the words that a text should have."""
 
 _ENDS = ("<|im_end|>", "<|endoftext|>", "</s>")
 _TURN = "<|im_start|>"
@@ -125,20 +150,21 @@ class Language:
         return [*turn, *self.encode("\n"), self.turn, *self.encode("assistant\n")]
 
     @cached_property
-    def starts(self) -> list[Prefix]:
+    def starts(self) -> list[tuple[int, ...]]:
         """How the prompts of each style begin, whatever the words."""
         prompts = ((self.prompt(["a"], style), self.prompt(["1"], style)) for style in STYLES)
         same = (takewhile(lambda pair: pair[0] == pair[1], zip(*some, strict=False)) for some in prompts)
         return [tuple(token for token, _ in start) for start in same]
 
-    def request(self, style: str | None) -> Prefix:
+    def request(self, style: str | None) -> tuple[int, ...]:
         """What stands before a text that the model judges: a request for a text of that style.
 
         A model that holds no conversation reads the token that ends a text, as between those that it was trained on.
         """
         if self.turn is None or style is None:
             return (self.end,)
-        return tuple(self._answering(f"Write {REQUESTS[style]}."))
+        asked, _, answers = REQUESTS[style].partition("\n")
+        return (*self._answering(asked), *self.encode(answers))
 
     @cached_property
     def writes(self) -> list[str]:

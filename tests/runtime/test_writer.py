@@ -55,6 +55,20 @@ def graph(base: Path) -> CachedGraph:
     return CachedGraph(Session(converted(base), 1), json.loads((base / "config.json").read_text()))
 
 
+def test_what_comes_next_is_the_same_to_the_last_bit_in_any_company(base: Path) -> None:
+    random = np.random.default_rng(0)
+    whole = [tuple(random.integers(3, 300, size).tolist()) for size in (5, 9, 17, 31, 33, 47, 64, 90)]
+    alone = graph(base)
+    expected = {prefix[:end]: alone([prefix[:end]])[0] for prefix in whole for end in range(3, len(prefix) + 1)}
+    together = graph(base)
+    for step in range(3, 91):  # each at a place of its own, next to others that come and go
+        some = [prefix[:step] for prefix in whole if step <= len(prefix)]
+        for prefix, found in zip(some, together(some), strict=True):
+            assert np.array_equal(found, expected[prefix])
+    for prefix in whole:  # read at once, not token by token
+        assert np.array_equal(graph(base)([prefix])[0], expected[prefix])
+
+
 def test_what_comes_next_is_near_to_what_pytorch_says(base: Path) -> None:
     prefixes: list[Prefix] = [(1, 5, 9, 33), (7, 8), (300, 2, 2, 2, 2, 2, 17)]
     np.testing.assert_allclose(graph(base)(prefixes), read_anew(base, prefixes), atol=0.15)

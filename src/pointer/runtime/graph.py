@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from pointer.runtime import Floats
 
-FLOAT, UINT8, INT8, INT64 = 1, 2, 3, 7
+FLOAT, UINT8, INT8, INT64, DOUBLE = 1, 2, 3, 7, 11
 """How ONNX calls the kinds of numbers."""
 OPSET, IR_VERSION = 20, 10
 """What onnxruntime reads since 1.18."""

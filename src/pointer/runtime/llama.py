@@ -1,7 +1,10 @@
 """A Llama as an ONNX graph with keys and values as inputs and outputs, its weights in int8; needs no PyTorch.
 
-Weights are quantised in blocks of 32, and so are activations while they are multiplied (`MatMulNBits` of onnxruntime):
-a text does not depend on those beside it, and what is lost is less than the 4 bits of the weights have cost already.
+Weights are quantised in blocks of 32, and so are activations while they are multiplied (`MatMulNBits` of
+onnxruntime): what is lost is less than the 4 bits of the weights have cost already. These products do not depend on
+what stands beside them. Attention is in float64, and then rounded: sums over another number of columns are added up
+in another order, and of a difference in the last digit of float32 int8 makes up to half a nat. So a text is the same
+to the last bit in any batch.
 """
 
 from typing import Any
@@ -9,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pointer.runtime import Floats
-from pointer.runtime.graph import FLOAT, INT64, GraphBuilder
+from pointer.runtime.graph import DOUBLE, FLOAT, INT64, GraphBuilder
 
 BLOCK = 32
 """Weights that share a scale."""
@@ -46,6 +49,7 @@ class _Llama(GraphBuilder):
     def made(self) -> Any:
         """The whole model."""
         hidden = self.embedded()  # N H
+        self.blocked = self.doubled("blocked")
         cosine, sine = self.turns()
         for number in range(self.layers):
             name = f"model.layers.{number}"
@@ -94,23 +98,28 @@ class _Llama(GraphBuilder):
         query = self.add("Reshape", query, self.constant([0, 0, groups, each, width]))
         query = self.add("Transpose", query, perm=[0, 2, 3, 1, 4])  # B groups each W D
         shape = self.add("Shape", query)
-        query = self.add("Reshape", query, self.constant([0, groups, -1, width]))
+        query = self.doubled(self.add("Reshape", query, self.constant([0, groups, -1, width])))
         before, now = (
-            self.add("MatMul", query, self.add("Transpose", keys, perm=[0, 1, 3, 2])) for keys in (f"key_{number}", key)
+            self.add("MatMul", query, self.doubled(self.add("Transpose", keys, perm=[0, 1, 3, 2])))
+            for keys in (f"key_{number}", key)
         )
         products = self.add("Concat", before, now, axis=-1)  # B groups each*W C+W
         lead = self.add("Slice", shape, self.constant([0]), self.constant([4]))
         split = self.add("Reshape", products, self.add("Concat", lead, self.constant([-1]), axis=0))
-        shares = self.add("Softmax", self.add("Add", split, "blocked"), axis=-1)
+        shares = self.add("Softmax", self.add("Add", split, self.blocked), axis=-1)
         shares = self.add("Reshape", shares, self.add("Shape", products))
         past = self.add("Shape", f"key_{number}", start=2, end=3)
         sizes = self.add("Concat", past, self.add("Shape", "ids", start=1, end=2), axis=0)
         of_before, of_now = self.add("Split", shares, sizes, outputs=2, axis=-1)
-        context = self.add(
-            "Add", self.add("MatMul", of_before, f"value_{number}"), self.add("MatMul", of_now, value)
-        )  # B groups each*W D
+        parts = ((of_before, f"value_{number}"), (of_now, value))
+        context = self.add("Add", *(self.add("MatMul", share, self.doubled(values)) for share, values in parts))
+        context = self.add("Cast", context, to=FLOAT)  # B groups each*W D
         context = self.add("Transpose", self.add("Reshape", context, shape), perm=[0, 3, 1, 2, 4])
         return str(self.add("Reshape", context, self.constant([-1, self.heads * width])))
+
+    def doubled(self, values: str) -> str:
+        """In float64."""
+        return str(self.add("Cast", values, to=DOUBLE))
 
     def by_head(self, hidden: str, name: str, heads: int) -> str:
         """A projection as `B W heads D`."""

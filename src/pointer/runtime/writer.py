@@ -24,7 +24,7 @@ from pointer.runtime.onnx import Session
 from pointer.runtime.prefixes import STEP, PrefixModel, Rows
 from pointer.storage import file_hash, full_disk_explained, write_whole
 
-FORMAT = 1
+FORMAT = 2
 """Of the graphs; another one is made anew."""
 KEPT = 6
 """Converted models that are kept, those last used: three writers and their bases, under a gigabyte for SmolLM2."""
