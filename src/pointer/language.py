@@ -64,16 +64,11 @@ _TURN = "<|im_start|>"
 """What begins a turn of a conversation, for models that hold one."""
 
 
-def in_any_form(word: str) -> str:
-    """A word of a task that the text may have in any of its forms; the others are wanted as they stand."""
-    return f"{word}~"
-
-
 def task(words: Sequence[str], style: str) -> str:
     """What the model is asked.
 
-    >>> task(["dog", in_any_form("catch")], "everyday")
-    'Write a sentence with the words: dog, catch~'
+    >>> task(["dog", "frisbee"], "everyday")
+    'Write a sentence with the words: dog, frisbee'
     """
     return f"Write a {STYLES[style]} with the words: {', '.join(words)}"
 

@@ -32,7 +32,7 @@ from pointer.decoding.writer import Writer
 from pointer.english import inflections
 from pointer.errors import CheckpointError, ConstraintError, UsageError
 from pointer.language import Language
-from pointer.runtime import Floats, Prefix
+from pointer.runtime import Floats
 from pointer.writing import missing_constraints
 
 LANGUAGES = {"chat": chat_language(), "plain": plain_language()}
@@ -305,21 +305,6 @@ def test_drafts_to_pick_from_begin_differently_and_those_that_cannot_differ_late
     again = len(asked)
     scribe.generate(["dog", "park"], best_of=8, max_length=24, seed=5)
     assert asked[again] == asked[1], "nothing is drawn, so the seed does not matter"
-
-
-@pytest.mark.parametrize("talks", LANGUAGES)
-def test_a_word_in_any_form_is_told_as_one_and_others_as_they_stand(talks: str) -> None:
-    language = LANGUAGES[talks]
-    asked: list[Prefix] = []
-    plain = hostile(language, "random", 0)
-
-    def answer(prefix: Prefix) -> Floats:
-        asked.append(prefix)
-        return plain(prefix)
-
-    writer(language, answer).generate("dog; ~buy; park|river", max_length=20)
-    prompt = language.prompt(["dog", "buy~", "park"], "everyday")
-    assert list(asked[0][: len(prompt)]) == prompt
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from pointer.runtime import Prefix
 from pointer.storage import MANIFEST, write_manifest
 from pointer.training.batches import IGNORED, Place
 from pointer.training.causal import CausalBatches, CausalRun, Part, causal_loss, cut
-from pointer.training.examples import Example, Styled, content_words, draw, example, read_texts, told
+from pointer.training.examples import Example, Styled, content_words, draw, example, read_texts
 from pointer.training.examples import given as as_given
 from pointer.training.files import METRICS, STATE
 from pointer.training.settings import CausalSettings
@@ -184,15 +184,6 @@ def test_only_the_capital_of_a_sentence_start_is_taken_off() -> None:
     assert as_given("Boats slid", 0, 5) == "boats" and as_given("The Boats", 4, 9) == "Boats"
     assert as_given("NASA flies", 0, 4) == "NASA" and as_given("Old harbour", 0, 11) == "old harbour"
     assert as_given("Maria Lopez", 0, 11) == "Maria Lopez"
-
-
-def test_now_and_then_a_word_is_told_by_what_it_is_a_form_of_and_marked() -> None:
-    text = "The tired dogs bought frisbees."
-    spans = [(10, 14), (15, 21)]
-    random = np.random.default_rng(0)
-    ways = {tuple(told(text, spans, random)) for _ in range(200)}
-    assert ways == {("dogs", "bought"), ("dog~", "bought"), ("dogs", "buy~"), ("dog~", "buy~")}
-    assert told("Rode off", [(0, 8)], random) == ["rode off"], "a phrase is wanted as it stands"
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from pointer.decoding.search import sampled
 from pointer.decoding.steering import Steering, Way
 from pointer.english import SENTENCE_ENDS, inflections, is_word
 from pointer.errors import CheckpointError, ConstraintError
-from pointer.language import Language, in_any_form
+from pointer.language import Language
 from pointer.prepare.yake import stop_words
 from pointer.runtime import Floats, NextToken, Prefix, best, logsumexp
 from pointer.stage import Token
@@ -222,12 +222,6 @@ def told_order(demand: Demand, number: int) -> tuple[int, ...]:
     return tuple(order)
 
 
-def _told(item: Item) -> str:
-    """A constraint as the model is told it."""
-    word = item.forms[0]
-    return in_any_form(word) if item.asked == f"~{word}" else word
-
-
 def _orders(demand: Demand, begun: tuple[int, ...] = ()) -> Iterator[tuple[int, ...]]:
     """All orders that the constraints may have, that in which they were given first."""
     if len(begun) == len(demand.items):
@@ -272,8 +266,8 @@ class CausalEngine(Loop[Draft]):
         """X^0. `number` tells apart several texts that are drawn for the same constraints."""
         content = json.dumps([self.options.seed, number, demand.asked]).encode()
         key = hashlib.blake2b(content, digest_size=32).digest()
-        items = [demand.items[i] for i in told_order(demand, number)]
-        told = [_told(one) for one in items if any(map(str.isalnum, one.forms[0])) or not demand.verbatim]
+        words = [demand.items[i].forms[0] for i in told_order(demand, number)]
+        told = [word for word in words if any(map(str.isalnum, word)) or not demand.verbatim]
         rank = number if self.options.best_of > 1 else 0
         draft = Draft(demand, tuple(self.language.prompt(told, self.style)), key, number, rank)
         needed, room = self._to_come(draft), self._room(draft)

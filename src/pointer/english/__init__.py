@@ -105,16 +105,6 @@ def word_forms(word: str) -> frozenset[str]:
     return frozenset({word, *(form for found in guesses for some in found.values() for form in some)})
 
 
-@cache
-def base_form(word: str) -> str:
-    """What a word is a form of: the shortest, where it may be a form of several; itself, if the dictionary has none.
-
-    >>> base_form("bought"), base_form("dogs"), base_form("frisbee")
-    ('buy', 'dog', 'frisbee')
-    """
-    return min(_lemmas(word.lower()), key=lambda lemma: (len(lemma), lemma), default=word)
-
-
 def _lemmas(word: str) -> set[str]:
     try:
         from lemminflect import getAllLemmas

@@ -18,7 +18,7 @@ from pointer.causal import CausalInserter
 from pointer.language import STYLES, Language
 from pointer.training.batches import IGNORED, Batches, within
 from pointer.training.data import hold_out
-from pointer.training.examples import Example, Styled, draw, example, given, told
+from pointer.training.examples import Example, Styled, draw, example, given
 from pointer.training.loop import SAMPLES, Run
 from pointer.training.settings import CausalSettings
 
@@ -72,12 +72,8 @@ class CausalBatches(Batches):
     def block(self, which: npt.NDArray[np.int64], random: np.random.Generator) -> tuple[None, list[Part]]:
         """The batches of a block."""
         chosen = [self.styled[i] for i in which]
-        drawn = [self._example(one, random) for one in chosen]
+        drawn = [example(self.language, one, draw(one.text, *self.settings.keywords, random)) for one in chosen]
         return None, cut(drawn, self.settings.batch_tokens)
-
-    def _example(self, styled: Styled, random: np.random.Generator) -> Example:
-        spans = draw(styled.text, *self.settings.keywords, random)
-        return example(self.language, styled, spans, told(styled.text, spans, random))
 
 
 def cut(examples: list[Example], batch_tokens: int) -> list[Part]:

@@ -11,9 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pointer.english import base_form
 from pointer.errors import CorpusError, UsageError
-from pointer.language import STYLES, Language, in_any_form
+from pointer.language import STYLES, Language
 from pointer.prepare.corpus import Corpus, Text
 from pointer.prepare.yake import stop_words
 from pointer.text import normalise
@@ -23,12 +22,6 @@ WORD = re.compile(r"(?<!\S)[^\W_]+(?:['-][^\W_]+)*(?=[.,!?;:)\"]*(?:\s|$))")
 """A word that stands by itself: a space before it, and a space after it, perhaps with marks before that."""
 NEIGHBOUR = 0.1
 """How often a drawn word takes the word after it along, so that phrases are learnt too."""
-
-
-ANY_FORM = 0.2
-"""How often a list has words that the text may have in any form."""
-MEANT = 0.8
-"""How many of the words of such a list are meant so."""
 
 
 class Styled(NamedTuple):
@@ -103,20 +96,10 @@ class Example(NamedTuple):
     style: str
 
 
-def told(text: str, spans: Sequence[tuple[int, int]], random: np.random.Generator) -> list[str]:
-    """The constraints as the model is told them: as they stand, or now and then by what they are forms of."""
-    words = [given(text, *span) for span in spans]
-    if random.random() >= ANY_FORM:
-        return words
-    return [in_any_form(base_form(word)) if word.isalpha() and random.random() < MEANT else word for word in words]
-
-
-def example(
-    language: Language, styled: Styled, spans: Sequence[tuple[int, int]], words: Sequence[str] | None = None
-) -> Example:
-    """A text with these constraints as the decoder will put it to the model; told as they stand, or in these words."""
+def example(language: Language, styled: Styled, spans: Sequence[tuple[int, int]]) -> Example:
+    """A text with these constraints as the decoder will put it to the model."""
     text = styled.text
-    ids = language.prompt(words or [given(text, *span) for span in spans], styled.style)
+    ids = language.prompt([given(text, start, end) for start, end in spans], styled.style)
     labels = [IGNORED] * len(ids)
     at, lead = 0, language.lead
     for start, end in spans:
