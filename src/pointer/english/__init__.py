@@ -1,7 +1,7 @@
 """Every word list of ours, and the few facts of English that the rules of decoding and writing go by.
 
-Stop words are not here: they are those of the yake library, for every language that it knows
-(`pointer.prepare.yake.stop_words`). The files beside this module are the embedded vocabulary and its tables.
+The files beside this module are the English stop words (`pointer.prepare.yake.stop_words` has those of other languages
+from the yake library), the embedded vocabulary and its tables.
 """
 
 import re

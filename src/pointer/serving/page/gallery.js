@@ -39,7 +39,7 @@ export const GALLERY = [
   {
     "kind": "everyday",
     "asked": "child|boy; ~climb; tree; !a",
-    "text": "The child tried to climb the tree."
+    "text": "The child climbed the tree."
   },
   {
     "kind": "reviews",
@@ -54,7 +54,7 @@ export const GALLERY = [
   {
     "kind": "news",
     "asked": "prime minister; tax cuts; parliament",
-    "text": "The prime minister said that the tax cuts would be implemented in the parliament and that the government would be able to make the changes."
+    "text": "The prime minister said that the tax cuts would be implemented in the next parliament and that the government would be required to pay the tax."
   },
   {
     "kind": "wiki",
