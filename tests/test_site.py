@@ -73,7 +73,7 @@ def test_search_finds_a_page_and_nothing_is_loaded_from_elsewhere(site: Path, br
         box = page.get_by_role("textbox", name="Search")
         box.focus()
         expect(page.locator(".md-search-result__meta")).to_have_text("Type to start searching", timeout=20_000)
-        box.fill("quickstart")  # what is typed before the index is there is not looked up
+        box.press_sequentially("quickstart")  # what is typed before the index is there is not looked up
         found = page.locator("[data-md-component=search-result] a").first
         expect(found).to_have_attribute("href", re.compile(r"quickstart\.html"), timeout=20_000)
         page.close()
