@@ -47,7 +47,7 @@ from pointer.serving.limits import Limits
 from pointer.serving.metrics import MANY_PROCESSES
 from pointer.serving.quota import Quotas
 from pointer.serving.server import Plan, _run_many, embedded_models, served_names
-from pointer.web import Refusal
+from pointer.web import Refusal, listen
 
 pytest_plugins = ("shared",)
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "serving.md").read_text("utf-8")
@@ -975,3 +975,10 @@ def test_the_server_speaks_the_constraint_language(server: Command, tiny: Pointe
     asked = {"constraints": "[rice; ~love]", "options": {"sentences": 1}}
     *stages, (last, done) = streamed(server.client, **asked)
     assert last == "done" and stages and set(done["results"][0][0]["order"]) == {0, 1}
+
+
+def test_the_body_of_an_answer_does_not_wait_until_its_head_is_acknowledged() -> None:
+    with listen("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname()):
+        connection, _ = listening.accept()
+        with connection:
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
