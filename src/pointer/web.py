@@ -269,8 +269,8 @@ def listen(host: str, port: int) -> socket.socket:
         raise UsageError(
             f"Could not listen at {host}, port {port}: {reason}.", "Choose another --port or --host."
         ) from error
-    # Or the body of an answer waits for the client to acknowledge its head: 40 ms on a connection that is kept. (asyncio
-    # sets it where the protocol is named, and `create_server` names none.)
+    # Or the body of an answer waits for the client to acknowledge its head: 40 ms on a connection that is kept. asyncio
+    # sets it where the protocol is named, and `create_server` names none.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listening
 
