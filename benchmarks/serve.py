@@ -44,6 +44,7 @@ from pointer.decoding.parallel import ParallelPointer
 from pointer.serving.limits import Limits, Settings
 from pointer.serving.server import Plan, run
 from pointer.vocabulary import Vocabulary
+from pointer.web import listen
 
 KEYWORDS = 4
 ASKED = 4.0
@@ -147,7 +148,7 @@ async def _ready(port: int) -> None:
 def serve(port: int, model: str, batch: int, threads: int) -> None:
     """What the process of a server does."""
     limits = Limits(batch=batch, queue=1024, seconds=PATIENCE / 2)
-    with socket.create_server(("127.0.0.1", port), backlog=1024) as listening:
+    with listen("127.0.0.1", port) as listening:
         run(Plan({"measured": model}, Settings(limits), threads), listening)
 
 
