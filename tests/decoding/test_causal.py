@@ -265,16 +265,21 @@ def test_beam_search_finds_the_likelier_text_that_greedy_passes_by() -> None:
     assert scribe.generate(["dog"], decoding="beam", max_length=12).text == "The dog"
 
 
-def test_the_best_draft_is_the_one_that_reads_best_and_the_greedy_text_is_among_them() -> None:
-    language = LANGUAGES["chat"]
-    scribe = writer(language, hostile(language, "random", 0))
+def judged(seed: int, worth: Callable[[str], float]) -> tuple[Writer, list[list[str]]]:
+    """A writer whose drafts are picked by what they are worth here, and the drafts that it will ask about."""
+    scribe = writer(LANGUAGES["chat"], hostile(LANGUAGES["chat"], "random", seed))
     asked: list[list[str]] = []
 
     def readings(texts: list[str], style: str | None) -> list[float]:
         asked.append(texts)
-        return [float(-abs(len(text) - 60)) for text in texts]
+        return [worth(text) for text in texts]
 
     scribe.readings = readings  # type: ignore[method-assign]
+    return scribe, asked
+
+
+def test_the_best_draft_is_the_one_that_reads_best_and_the_greedy_text_is_among_them() -> None:
+    scribe, asked = judged(0, lambda text: -abs(len(text) - 60))
     greedy = scribe.generate(["dog", "park"], max_length=24)
     [found] = scribe.generate_many([["dog", "park"]], best_of=6, n=3, max_length=24)
     texts = asked[0]
@@ -286,15 +291,7 @@ def test_the_best_draft_is_the_one_that_reads_best_and_the_greedy_text_is_among_
 
 
 def test_drafts_to_pick_from_begin_differently_and_those_that_cannot_differ_later() -> None:
-    language = LANGUAGES["chat"]
-    scribe = writer(language, hostile(language, "random", 4))
-    asked: list[list[str]] = []
-
-    def readings(texts: list[str], style: str | None) -> list[float]:
-        asked.append(texts)
-        return [0.0] * len(texts)
-
-    scribe.readings = readings  # type: ignore[method-assign]
+    scribe, asked = judged(4, lambda text: 0.0)
     scribe.generate(["dog", "park"], best_of=2, max_length=24)  # one text and no beam beside it
     scribe.generate(["dog", "park"], best_of=8, max_length=24)
     scribe.generate(["dog", "park"], best_of=8, max_length=24, lock_start=True)

@@ -88,7 +88,7 @@ class PrefixModel(ABC, Generic[Held]):
                 found.setdefault(group, []).append((i, row))
             else:
                 begun.setdefault(self._start_of(prefix), []).append(i)
-        parts = [(self._after(start, len(members)), members) for start, members in begun.items()]
+        parts = [(self.after(start, len(members)), members) for start, members in begun.items()]
         for group, chosen in found.items():
             parts.append((self.kept[group].select([row for _, row in chosen]), [i for i, _ in chosen]))
         self.kept = [group for number, group in enumerate(self.kept) if number not in found]
@@ -97,8 +97,8 @@ class PrefixModel(ABC, Generic[Held]):
     def _start_of(self, prefix: Prefix) -> Prefix:
         return next((start for start in self.starts if prefix[: len(start)] == start != prefix), ())
 
-    def _after(self, start: Prefix, count: int) -> Held:
-        """So many rows of a start."""
+    def after(self, start: Prefix, count: int) -> Held:
+        """So many rows of a start, which is read once; they may be written to."""
         if not start:
             return self.fresh(count)
         if start not in self._begun:

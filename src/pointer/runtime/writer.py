@@ -80,9 +80,8 @@ class OnnxBase:
     def __init__(self, folder: Path | None = None, threads: int | None = None) -> None:
         folder = folder or base_folder(SMOLLM2)
         self.language = Language.open(folder)
-        self.config = json.loads((folder / "config.json").read_text("utf-8"))
-        self.graph = CachedGraph(Session(converted(folder), threads, several=True), self.config)
-        self._read: dict[Prefix, _Rows] = {}
+        config = json.loads((folder / "config.json").read_text("utf-8"))
+        self.graph = CachedGraph(Session(converted(folder), threads, several=True), config)
 
     def likelihoods(self, texts: Sequence[str], style: str | None = None) -> list[Likelihood]:
         """How likely each text is as the answer to a request for one of that style; or, without a style, by itself."""
@@ -90,22 +89,14 @@ class OnnxBase:
         return [self._likelihood(before, (*self.language.encode(text), self.language.end)) for text in texts]
 
     def _likelihood(self, before: Prefix, text: Prefix) -> Likelihood:
-        total, held, whole = 0.0, self._after(before[:-1]), before + text
+        # What stands before every text of a style is read once.
+        total, held, whole = 0.0, self.graph.after(before[:-1], 1), before + text
         for start in range(len(before) - 1, len(whole) - 1, SCORED_TOKENS):
             said = np.array(whole[start + 1 : start + 1 + SCORED_TOKENS])
             logits = self.graph.feed(held, [whole[: start + len(said)]], np.arange(len(said)))
             own = log_softmax(np.clip(logits, -LARGEST_LOGIT, LARGEST_LOGIT))
             total += float(own[np.arange(len(said)), said].sum())
         return Likelihood(total, len(text))
-
-    def _after(self, before: Prefix) -> "_Rows":
-        """Keys and values of what stands before every text of a style, which is read once."""
-        if before not in self._read:
-            rows = self.graph.fresh(1)
-            if before:
-                self.graph.feed(rows, [before], np.array([0]))
-            self._read[before] = rows
-        return _Rows([before], self._read[before].held.copy())
 
 
 class _Rows(Rows):
