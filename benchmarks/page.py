@@ -70,7 +70,7 @@ PARTS = {
     "start": Part(
         "From the shell to the text",
         "Asked: half of importing PyTorch, and 50 ms for a client of a server. Most of what the client takes is the "
-        "import of Typer and of `http.client`.",
+        "import of Typer, which is quicker there than alone, as the garbage collector waits until it is over.",
         "benchmarks/start.py --part start",
     ),
     "install": Part(

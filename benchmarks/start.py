@@ -50,7 +50,7 @@ def start() -> None:
         _shown("pointer generate --server (client)", _spent([*command, "generate", WORDS, "--server", url]))
         server.terminate()
     _shown("  of which import typer", _spent([sys.executable, "-c", "import typer"]))
-    _shown("  of which import http.client, json", _spent([sys.executable, "-c", "import http.client, json"]))
+    _shown("  of which import socket, json", _spent([sys.executable, "-c", "import socket, json"]))
 
 
 def _is_open(address: str) -> bool:
