@@ -1,6 +1,6 @@
 """How fast texts are decoded: the engine against one text at a time, padded to 256, six rounds. Same tokens.
 
-    python benchmarks/decode.py [--size base|embedded|both] [--lists 32] [--threads 2] [--model FOLDER]
+    python benchmarks/decode.py [--size embedded base large] [--lists 32] [--threads 2] [--model FOLDER]
     POINTER_DATA=... python benchmarks/decode.py --model FOLDER --beam --flips --plot docs/decode.png
 
 Everything runs in one go on this machine, so the ratios mean something. Random weights have no idea when a text is
@@ -42,6 +42,7 @@ from pointer.vocabulary import Vocabulary
 PADDED, ROUNDS = 256, 6
 """What the authors' release computes for every text."""
 EMBEDDED = {"num_hidden_layers": 6, "hidden_size": 384, "num_attention_heads": 12, "intermediate_size": 1536}
+SIZES = ("embedded", "base", "large")
 WARM_UP = 2
 
 
@@ -107,11 +108,11 @@ class Subject:
 
     @classmethod
     def of(cls, size: str, checkpoint: str | None, seed: int) -> "Subject":
-        """BERT-base with random weights, or the embedded size from a checkpoint or with random weights."""
+        """The paper's sizes with random weights, or the embedded size from a checkpoint or with random weights."""
         torch.manual_seed(seed)
         vocabulary = Vocabulary.open("english")
-        if size == "base":
-            model = InsertionTransformer.start("base", vocabulary, positions=PADDED)
+        if size != "embedded":
+            model = InsertionTransformer.start(size, vocabulary, positions=PADDED)
         elif checkpoint:
             model = InsertionTransformer.from_pretrained(checkpoint)
             assert model.vocabulary is not None
@@ -120,7 +121,7 @@ class Subject:
             shape = EMBEDDED | {"vocab_size": len(vocabulary), "max_position_embeddings": PADDED}
             model = InsertionTransformer(BertConfig.from_dict(shape))
         config = model.config
-        origin = "weights of the checkpoint" if size != "base" and checkpoint else "random weights"
+        origin = "weights of the checkpoint" if size == "embedded" and checkpoint else "random weights"
         name = f"{size}: {config.num_hidden_layers} x {config.hidden_size}, {len(vocabulary):,} entries, {origin}"
         return cls(name, model.eval(), vocabulary)  # type: ignore[no-untyped-call]
 
@@ -335,7 +336,7 @@ def plot(pointer: ParallelPointer, lists: list[list[str]], path: Path) -> None:
 def main() -> None:
     """Print what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", choices=("base", "embedded", "both"), help="compare with the padded loop")
+    parser.add_argument("--size", nargs="+", choices=SIZES, default=[], help="compare with the padded loop")
     parser.add_argument("--lists", type=int, default=32, help="lists of the bulk run")
     parser.add_argument("--slow-lists", type=int, default=5, help="of these, for the padded loop; as many turns")
     parser.add_argument("--model", help="a checkpoint of the embedded size")
@@ -354,8 +355,7 @@ def main() -> None:
         parser.error("--beam, --flips and --plot need --model")
     torch.set_num_threads(arguments.threads)
     print(f"{arguments.threads} threads, torch {torch.__version__}, float32, seed {arguments.seed}\n")
-    size = arguments.size or (None if needs_model else "both")
-    for name in ("base", "embedded") if size == "both" else (size,) if size else ():
+    for name in arguments.size or ([] if needs_model else SIZES[:2]):
         subject = Subject.of(name, arguments.model, arguments.seed)
         print(subject.name)
         for corpus in CORPORA:

@@ -1,9 +1,10 @@
 """How fast each system is trained and writes, and what each wrote for the keyword lists of the paper's appendix.
 
-    python benchmarks/systems.py OUT RUNS [--plot FILE]
+    python benchmarks/systems.py OUT RUNS --results results/NAME [--plot FILE]
 
-Reads what `recipes/tables.sh` made: `OUT/all` and `OUT/few` (texts with the seconds they took), `OUT/appendix`, and the
-logs of the training runs `RUNS-SYSTEM`. All of it ran on one machine, one thread, one after the other.
+Reads what `recipes/tables.sh` made: `OUT/all`, `OUT/few` and `OUT/alone` (texts with the seconds they took),
+`OUT/appendix`, and the logs of the training runs `RUNS-SYSTEM`. All of it ran on one machine, one thread, one after the
+other. Writes `NAME-speed.json`, a table for `recipes/results.py`, and `NAME-texts.md`.
 """
 
 import argparse
@@ -28,15 +29,28 @@ class Speed(NamedTuple):
     texts: int
     """That were timed."""
     seconds: float
-    """For `EXAMPLES` texts."""
+    """For `EXAMPLES` texts, in batches."""
+    alone: float | None
+    """Median seconds of a text that is written alone."""
 
 
-def speed(file: Path, runs: str) -> Speed:
+def speed(file: Path, out: Path, runs: str) -> Speed:
     """From a file of `pointer generate -o` and the log of the system's training."""
-    records = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
-    seconds = sum(record["seconds"] for record in records)
+    seconds = timed(file)
+    alone = out / "alone" / file.name
     system = {"grid-beam": "autoregressive"}.get(file.stem, file.stem.split("-")[0])
-    return Speed(file.stem, trained(Path(f"{runs}-{system}")), len(records), seconds / len(records) * EXAMPLES)
+    return Speed(
+        file.stem,
+        trained(Path(f"{runs}-{system}")),
+        len(seconds),
+        statistics.mean(seconds) * EXAMPLES,
+        statistics.median(timed(alone)) if alone.exists() else None,
+    )
+
+
+def timed(file: Path) -> list[float]:
+    """The seconds that each text took."""
+    return [json.loads(line)["seconds"] for line in file.read_text("utf-8").splitlines()]
 
 
 def trained(run: Path) -> float | None:
@@ -50,22 +64,29 @@ def trained(run: Path) -> float | None:
 def speeds(out: Path, runs: str) -> list[Speed]:
     """Of every system, the fastest writer first; where it wrote all texts, those count, and otherwise the few."""
     files = {file.stem: file for folder in ("few", "all") for file in sorted((out / folder).glob("*.jsonl"))}
-    return sorted((speed(file, runs) for file in files.values()), key=lambda one: one.seconds)
+    found = (speed(file, out, runs) for stem, file in files.items() if stem != "keywords")
+    return sorted(found, key=lambda one: one.seconds)
 
 
-def table(found: list[Speed]) -> str:
-    """The paper's table of speed; the ratios are to POINTER, greedy."""
+def report(found: list[Speed]) -> dict[str, Any]:
+    """The paper's table of speed, as `pointer compare --json` would write one; the ratios are to POINTER, greedy."""
     greedy = next(one for one in found if one.name == "pointer-greedy")
-    rows = [
-        [
-            one.name,
-            "" if one.training is None else f"{one.training:,.0f}",
-            f"{one.seconds:,.1f}" + ("" if one.texts >= EXAMPLES else f" (from {one.texts})"),
-            f"{one.seconds / greedy.seconds:.2g}x",
-        ]
-        for one in found
-    ]
-    return _markdown(["system", "training, tokens/s", f"seconds for {EXAMPLES:,} texts", "of POINTER"], rows)
+
+    def metrics(one: Speed) -> dict[str, float | None]:
+        return {
+            "Training, tokens/s": one.training,
+            f"Seconds for {EXAMPLES:,} texts": one.seconds,
+            "Times POINTER greedy": one.seconds / greedy.seconds,
+            "Milliseconds alone": one.alone and 1000 * one.alone,
+            "Texts": one.texts,
+        }
+
+    def system(one: Speed) -> dict[str, Any]:
+        given = {name: value for name, value in metrics(one).items() if value is not None}
+        shown = {name: {"value": value, "better": None, "percent": False} for name, value in given.items()}
+        return {"name": one.name, "metrics": shown}
+
+    return {"systems": [system(one) for one in found], "p_values": []}
 
 
 def marked(record: dict[str, Any]) -> str:
@@ -93,12 +114,12 @@ def plot(found: list[Speed], path: Path) -> None:
     """Seconds as bars on a logarithmic axis."""
     from matplotlib.figure import Figure
 
-    timed = [one for one in reversed(found) if one.name != "keywords"]
-    figure = Figure(figsize=(7, 0.4 * len(timed) + 1), layout="constrained")
+    found = found[::-1]
+    figure = Figure(figsize=(7, 0.4 * len(found) + 1), layout="constrained")
     axes = figure.subplots()
-    colors = ["tab:orange" if one.name.startswith("pointer") else "tab:blue" for one in timed]
-    bars = axes.barh([one.name for one in timed], [one.seconds for one in timed], color=colors)
-    axes.bar_label(bars, [f"{one.seconds:,.0f} s" for one in timed], padding=3)
+    colors = ["tab:orange" if one.name.startswith("pointer") else "tab:blue" for one in found]
+    bars = axes.barh([one.name for one in found], [one.seconds for one in found], color=colors)
+    axes.bar_label(bars, [f"{one.seconds:,.0f} s" for one in found], padding=3)
     axes.set_xscale("log")
     axes.margins(x=0.15)
     axes.set_xlabel(f"seconds for {EXAMPLES:,} texts, one thread")
@@ -106,14 +127,16 @@ def plot(found: list[Speed], path: Path) -> None:
 
 
 def main() -> None:
-    """Print both tables."""
+    """Write both files."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
     parser.add_argument("runs")
+    parser.add_argument("--results", required=True, help="what the names of both files begin with")
     parser.add_argument("--plot", type=Path)
     arguments = parser.parse_args()
     found = speeds(arguments.out, arguments.runs)
-    print(table(found) + "\n\n" + appendix(arguments.out))
+    Path(f"{arguments.results}-speed.json").write_text(json.dumps(report(found), indent=1) + "\n", "utf-8")
+    Path(f"{arguments.results}-texts.md").write_text(appendix(arguments.out) + "\n", "utf-8")
     if arguments.plot is not None:
         plot(found, arguments.plot)
 

@@ -1,39 +1,61 @@
 #!/usr/bin/env bash
-# What the start, the stages and the size of a model are worth, for equal tokens: ablations.sh reviews|news [OUT [NAME...]]
-# Trains on the same texts for TOKENS=1000000 each, one seed, and
-# scores what they write from the keywords of the test texts; all of these, or those that are named:
-#   wiki         from the embedded model wiki, like the embedded models of the package
-#   no-wiki      from all-MiniLM-L6-v2 itself
-#   late         from there too, but on the paper's schedule
-#   interleaved  from there too, but a gap gets the token in its middle, and not the most important one
-#   mini         from scratch, 4 x 256
-# Needs POINTER_DATA (the corpora) and MINILM (the folder of all-MiniLM-L6-v2). Goes on where it was interrupted.
+# What start, schedule and search are worth for equal tokens, the paper end to end among them: ablations.sh reviews|news [OUT]
+# Trains on the same texts for TOKENS=3000000 each, one seed, and lets each write from the keywords of the test texts:
+#   ours      from the embedded model wiki, like the embedded models of the package
+#   no-wiki   from all-MiniLM-L6-v2 itself
+#   paper     the paper's schedule and skeletons, all gaps of a stage open, all closing pairs; decoded as the paper does
+#   balanced  the token in the middle of a gap first: the Insertion Transformer's balanced tree, the paper's interleaved masking
+#   uniform   any token of a gap first: the Insertion Transformer's other order
+# Beams, gap by gap as in the paper and in two rounds, are slow, so they write for the first FEW=200. What is measured goes to
+# results/ and from there to docs/results.md. Needs POINTER_DATA (the corpora) and MINILM (the folder of all-MiniLM-L6-v2).
+# PRECISION=bf16 trains faster where the processor can. Goes on where it was interrupted.
 set -euo pipefail
-name=$1 out=${2:-ablations/$1} tokens=${TOKENS:-1000000} named=" ${*:3} "
-wanted() { [ "$named" = "  " ] || [[ "$named" == *" $1 "* ]]; }
-source "$(dirname "$0")/corpora.sh"
+here=$(dirname "$0")
+name=$1 out=${2:-ablations/$1} tokens=${TOKENS:-3000000} few=${FEW:-200} project=${PROJECT:-$here/..}
+source "$here/corpora.sh"
 
 corpus "$name"
 prepared "$name"
-if wanted interleaved; then
-  pointer prepare "$runs/$name.txt" --max-length "$length" --skeleton mixed --importance none --out "$runs/$name-interleaved-data"
-fi
-mkdir -p "$out"
+mkdir -p "$out/all" "$out/few" "$project/results"
 [ -f "$out/references.txt" ] || xz -dc "$POINTER_DATA/$folder/test.txt.xz" > "$out/references.txt"
 pointer keywords "$out/references.txt" --max "$most" --separator "; " > "$out/keys.txt"
+for file in references keys; do head -n "$few" "$out/$file.txt" > "$out/$file-few.txt"; done
 
-systems=()
-try() { # NAME DATA START SETTING...
-  wanted "$1" || return 0
-  local as=$1 data=$2 start=$3 run=$runs/$name-ablation-$1
-  shift 3
-  pointer train "$data" --init "$start" --validation "$runs/$name-valid" --tokens "$tokens" --about "$about" --out "$run" "$@"
-  pointer generate --model "$run" -f "$out/keys.txt" -o "$out/$as.jsonl"
-  systems+=("$as=$out/$as.jsonl")
+fit() { # NAME START SETTING...
+  local run=$runs/$name-ablation-$1 start=$2
+  shift 2
+  pointer train "$runs/$name-data" --init "$start" --validation "$runs/$name-valid" --tokens "$tokens" --half \
+    --precision "${PRECISION:-no}" --about "$about" --out "$run" "$@"
+  [ -d "$run/int8" ] || pointer export "$run/best" "$run/int8" --int8 # what the package ships is int8 too
 }
-try no-wiki "$runs/$name-data" "$MINILM"
-try late "$runs/$name-data" "$MINILM" --schedule paper
-try interleaved "$runs/$name-interleaved-data" "$MINILM"
-try mini "$runs/$name-data" mini
-try wiki "$runs/$name-data" wiki
-pointer compare "${systems[@]}" --references "$out/references.txt" --title "$name, $tokens tokens each" --markdown
+write() { # KEYS FOLDER AS MODEL ARGUMENT...
+  local keys=$1 into=$2 as=$3 model=$runs/$name-ablation-$4/int8
+  shift 4
+  pointer generate --timed --threads 1 --model "$model" -f "$out/$keys.txt" -o "$out/$into/$as.jsonl" "$@"
+}
+compare() { # FOLDER FIRST REFERENCES
+  local files=("$out/$1/$2.jsonl") file
+  for file in "$out/$1"/*.jsonl; do
+    [ "${file##*/}" = "$2.jsonl" ] || files+=("$file")
+  done
+  pointer compare "${files[@]}" --references "$out/$3.txt" --lm "${LM:-smollm2}" --json > "$project/results/$name-ablation-$1.json"
+}
+
+fit paper wiki --schedule paper --skeleton importance --begun-share 0 --closing-share 1
+write keys all paper paper --preset paper
+fit ours wiki
+write keys all ours ours
+fit balanced wiki --schedule balanced
+write keys all balanced balanced
+fit uniform wiki --schedule uniform
+write keys all uniform uniform
+fit no-wiki "$MINILM"
+write keys all no-wiki no-wiki
+compare all ours references
+
+for as in paper ours; do head -n "$few" "$out/all/$as.jsonl" > "$out/few/$as-greedy.jsonl"; done
+write keys-few few paper-beam paper --preset paper --decoding beam
+write keys-few few ours-beam ours --decoding beam
+write keys-few few ours-beam-exact ours --decoding beam --rounds 0
+compare few ours-greedy references-few
+python "$here/results.py" --root "$project"

@@ -1,17 +1,19 @@
-"""Writes the tables of docs/results.md from the files in results/, or says where a document and the files disagree.
+"""Writes the figures of docs/results*.md from the files in results/, or says where a document and the files disagree.
 
     python recipes/results.py            # at the end of recipes/tables.sh, which writes the files
     recipes/tables.sh --check            # changes nothing; a test asks this, too
 
-The files are what `pointer compare --json` and `pointer judge report --json` print. A table stands between two marks:
+The files are what `pointer compare --json` and `pointer judge report --json` print, or pieces of a page. A table stands
+between two marks, and so does a figure in a sentence:
 
     <!-- table news-all: NIST-4, BLEU-2, BLEU-4 -->
     <!-- end of table -->
+    It reaches <!-- news-all pointer-greedy: BLEU-4 -->5.18 %<!-- -->.
 
-where `news-all` is `results/news-all.json`, and the names behind the colon are its columns (none for a judge report).
-Figures elsewhere are not written but looked up: a number under the name of a metric in a table, or right behind it in
-a sentence, has to be that metric of some system in some file, or stand under that name on the page. This is asked of
-the README's results and of the scores of model cards.
+where `news-all` is `results/news-all.json`, or `results/news-all.md`, which is put in as it is, and the names behind
+the colon are its columns (none for a judge report). Figures elsewhere are not written but looked up: a number under the
+name of a metric in a table, or right behind it in a sentence, has to be that metric of some system in some file, or
+stand under that name on the page. This is asked of the README's results and of the scores of model cards.
 """
 
 import argparse
@@ -23,12 +25,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pointer.errors import DataError
-from pointer.evaluation.report import table_of
+from pointer.evaluation.report import shown, table_of
 from pointer.judging.report import tables_of
 
 ROOT = Path(__file__).parents[1]
 MARKED = re.compile(r"(<!-- table ([\w-]+)(?:: ([^>]+?))? -->\n).*?(<!-- end of table -->)", re.DOTALL)
+VALUE = re.compile(r"(<!-- ([\w-]+) ([\w-]+): ([^>]+?) -->)(.*?)(<!-- -->)")
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
+PAGES = ("docs/results.md", "docs/results-texts.md")
 SECTIONS = {"README.md": "Results"} | {
     f"src/pointer/checkpoints/{name}/README.md": "Scores" for name in ("wiki", "reviews", "news", "writer")
 }
@@ -56,19 +60,38 @@ class Figure(NamedTuple):
 
 
 def composed(page: str, results: Path) -> str:
-    """The page with its tables as the files have them."""
+    """The page with its tables and figures as the files have them."""
 
     def table(found: re.Match[str]) -> str:
         begin, name, columns, end = found.groups()
-        return f"{begin}\n{_table(results / f'{name}.json', columns)}\n\n{end}"
+        return f"{begin}\n{_table(results / name, columns)}\n\n{end}"
 
-    return MARKED.sub(table, page)
+    def value(found: re.Match[str]) -> str:
+        begin, name, system, metric, _, end = found.groups()
+        return begin + _value(results / f"{name}.json", system, metric) + end
+
+    return VALUE.sub(value, MARKED.sub(table, page))
 
 
-def _table(path: Path, columns: str | None) -> str:
+def _report(path: Path) -> Any:
     if not path.is_file():
         raise DataError(f"Expected the output of a recipe at {path}, found no file.", "Run recipes/tables.sh.")
-    report = json.loads(path.read_text("utf-8"))
+    return json.loads(path.read_text("utf-8"))
+
+
+def _value(path: Path, system: str, metric: str) -> str:
+    report = _report(path)
+    for one in (*report["systems"], *([report["human"]] if "human" in report else [])):
+        if one["name"] == system and metric in one["metrics"]:
+            return shown(one["metrics"][metric]["value"], one["metrics"][metric]["percent"])
+    raise DataError(f'Expected {metric} of "{system}" in {path}, found no such figure.', "Correct the page.")
+
+
+def _table(name: Path, columns: str | None) -> str:
+    piece, path = name.with_suffix(".md"), name.with_suffix(".json")
+    if piece.is_file():
+        return piece.read_text("utf-8").strip()
+    report = _report(path)
     if columns is None:
         return "\n\n".join(table.markdown() for table in tables_of(report))
     names = [name.strip() for name in columns.split(",")]
@@ -110,14 +133,21 @@ def section(text: str, title: str) -> str:
     return found[1] if found else ""
 
 
+def _pages(root: Path) -> list[str]:
+    return [name for name in PAGES if (root / name).is_file()]
+
+
 def complaints(root: Path) -> Iterator[str]:
     """What does not agree, a sentence each."""
-    results, page = root / "results", (root / "docs" / "results.md").read_text("utf-8")
-    fresh = composed(page, results)
-    for now, then in zip(MARKED.finditer(page), MARKED.finditer(fresh), strict=True):
-        if now[0] != then[0]:
-            yield f"docs/results.md: the table {now[2]} is not what results/{now[2]}.json has."
-    shown = [(one.metric, one.decimals, float(one.number.replace(",", ""))) for one in figures(page)]
+    results, pages = root / "results", {name: (root / name).read_text("utf-8") for name in _pages(root)}
+    for name, page in pages.items():
+        fresh = composed(page, results)
+        for kind, marks in (("table", MARKED), ("figure", VALUE)):
+            for now, then in zip(marks.finditer(page), marks.finditer(fresh), strict=True):
+                if now[0] != then[0]:
+                    yield f"{name}: the {kind} {now[2]} is not what results/{now[2]} has."
+    stated = [figure for page in pages.values() for figure in figures(page)]
+    shown = [(one.metric, one.decimals, float(one.number.replace(",", ""))) for one in stated]
     known = list(filed(results))
     for name, title in SECTIONS.items():
         for figure in figures(section((root / name).read_text("utf-8"), title)):
@@ -136,13 +166,13 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="change nothing; fail where page and files disagree")
     parser.add_argument("--root", type=Path, default=ROOT, help="the project, or something laid out like it")
     arguments = parser.parse_args()
-    page = arguments.root / "docs" / "results.md"
     try:
         if arguments.check:
             found = list(complaints(arguments.root))
             print("\n".join(found) or "The page and all figures agree with the files.")
             sys.exit(1 if found else 0)
-        page.write_text(composed(page.read_text("utf-8"), arguments.root / "results"), "utf-8")
+        for page in (arguments.root / name for name in _pages(arguments.root)):
+            page.write_text(composed(page.read_text("utf-8"), arguments.root / "results"), "utf-8")
     except DataError as error:
         sys.exit(f"results.py: {error}")
 

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # The paper's tables of quality and speed, for POINTER and the systems it is compared with: tables.sh reviews|news [OUT]
 # Trains every system with the same budget (MINUTES=40 of processor time, one thread), lets each write from the keywords of
-# the 1,000 test texts (CGMH, which is slow, from the first FEW=100), measures quality, which goes to results/ and from there
-# to docs/results.md, and prints speed and texts for the keyword lists of the paper's appendix. Needs POINTER_DATA (the
-# corpora) and an idle machine. Goes on where it was interrupted. `tables.sh --check` says where page and results disagree.
+# the 1,000 test texts (CGMH, which is slow, from the first FEW=100), and measures quality, perplexity under SmolLM2 too, and
+# speed, in batches and one text at a time. All of it, and texts for the keyword lists of the paper's appendix, goes to results/
+# and from there to docs/results.md and docs/results-texts.md. Needs POINTER_DATA (the corpora) and an idle machine; with
+# METEOR_JAR=meteor-1.5.jar it measures that METEOR, too. Goes on where it was interrupted. `tables.sh --check` says where pages
+# and results disagree.
 set -euo pipefail
 here=$(dirname "$0")
 if [ "${1:-}" = --check ]; then exec python "$here/results.py" --check; fi
@@ -11,9 +13,10 @@ name=$1 out=${2:-tables/$1} minutes=${MINUTES:-40} few=${FEW:-100} project=${PRO
 source "$here/corpora.sh"
 export OMP_NUM_THREADS=1 # so that a minute of the clock is a minute of the processor, for every system
 
+pointer fetch smollm2
 corpus "$name"
 prepared "$name"
-mkdir -p "$out/all" "$out/few" "$out/appendix"
+mkdir -p "$out/all" "$out/few" "$out/alone" "$out/appendix" "$project/results"
 
 fit() { # SYSTEM SETTING...
   local system=$1
@@ -34,39 +37,47 @@ pointer train "$runs/$name-data" --init wiki --validation "$runs/$name-valid" --
 pointer keywords "$out/references.txt" --max "$most" --separator "; " > "$out/keys.txt"
 head -n "$few" "$out/references.txt" > "$out/references-few.txt"
 head -n "$few" "$out/keys.txt" > "$out/keys-few.txt"
+head -n 20 "$out/keys.txt" > "$out/keys-alone.txt"
 
 write() { # KEYS FOLDER NAME ARGUMENT...
   local keys=$1 into=$2 as=$3
   shift 3
   pointer generate --timed -f "$keys" -o "$out/$into/$as.jsonl" "$@"
 }
-everything() { # KEYS FOLDER
-  write "$1" "$2" keywords --system keywords
-  write "$1" "$2" nmstg --system nmstg --model "$runs/$name-nmstg" --decoding sample
-  write "$1" "$2" autoregressive-greedy --system autoregressive --model "$runs/$name-autoregressive"
-  write "$1" "$2" autoregressive-sample --system autoregressive --model "$runs/$name-autoregressive" --decoding sample --top-p 0.9
-  write "$1" "$2" grid-beam --system grid-beam --model "$runs/$name-autoregressive"
-  write "$1" "$2" pointer-sample --model "$name" --decoding sample --top-k 20
-  write "$1" "$2" pointer-beam --model "$name" --decoding beam
-  write "$1" "$2" pointer-greedy --model "$name"
+everything() { # KEYS FOLDER ARGUMENT...
+  local given=("$1" "$2") more=("${@:3}")
+  write "${given[@]}" keywords --system keywords "${more[@]}"
+  write "${given[@]}" nmstg --system nmstg --model "$runs/$name-nmstg" --decoding sample "${more[@]}"
+  write "${given[@]}" autoregressive-greedy --system autoregressive --model "$runs/$name-autoregressive" "${more[@]}"
+  write "${given[@]}" autoregressive-sample --system autoregressive --model "$runs/$name-autoregressive" --decoding sample \
+    --top-p 0.9 "${more[@]}"
+  write "${given[@]}" grid-beam --system grid-beam --model "$runs/$name-autoregressive" "${more[@]}"
+  write "${given[@]}" pointer-sample --model "$name" --decoding sample --top-k 20 "${more[@]}"
+  write "${given[@]}" pointer-beam --model "$name" --decoding beam "${more[@]}"
+  write "${given[@]}" pointer-greedy --model "$name" "${more[@]}"
+  write "${given[@]}" writer-greedy --model writer --style "$name" "${more[@]}"
 }
-cgmh() { write "$1" "$2" cgmh --system cgmh --model "$runs/$name-cgmh" --setting candidates="${CANDIDATES:-50}"; }
+cgmh() { write "$1" "$2" cgmh --system cgmh --model "$runs/$name-cgmh" --setting candidates="${CANDIDATES:-20}"; }
 everything "$out/keys.txt" all
 cgmh "$out/keys-few.txt" few
 for file in "$out"/all/*.jsonl; do head -n "$few" "$file" > "$out/few/${file##*/}"; done
+everything "$out/keys-alone.txt" alone --batch-size 1
 everything "$here/appendix-$name.txt" appendix
 cgmh "$here/appendix-$name.txt" appendix
 
 compare() { # FOLDER REFERENCES
-  local others=() file
+  local files=("$out/$1/pointer-greedy.jsonl") file
   for file in "$out/$1"/*.jsonl; do
-    [ "${file##*/}" = pointer-greedy.jsonl ] || others+=("$file")
+    [ "${file##*/}" = pointer-greedy.jsonl ] || files+=("$file")
   done
-  pointer compare "$out/$1/pointer-greedy.jsonl" "${others[@]}" --references "$2" --json --plot "$out/$1.png" > "$out/$1.json"
-  mkdir -p "$project/results"
+  pointer compare "${files[@]}" --references "$2" ${METEOR_JAR:+--meteor-jar "$METEOR_JAR"} --json \
+    --plot "$project/docs/results-$name-$1.png" > "$out/$1.json"
   cp "$out/$1.json" "$project/results/$name-$1.json"
+  # Under a language model that is none of ours; the writer is built on it, and its row says so.
+  pointer compare "${files[@]}" --references "$2" --json --lm smollm2 > "$out/$1-lm.json"
+  cp "$out/$1-lm.json" "$project/results/$name-$1-lm.json"
 }
 compare all "$out/references.txt"
 compare few "$out/references-few.txt"
+python "$here/../benchmarks/systems.py" "$out" "$runs/$name" --results "$project/results/$name" --plot "$project/docs/speed-$name.png"
 python "$here/results.py" --root "$project"
-python "$here/../benchmarks/systems.py" "$out" "$runs/$name" --plot "$out/speed.png"

@@ -1,5 +1,6 @@
 """The recipes in small: what prints tables, and from extracted text to a pre-trained model by two processes."""
 
+import json
 import lzma
 import os
 import secrets
@@ -15,8 +16,7 @@ from pointer.checkpoint import embedded_folder
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 SYSTEMS = ["cgmh", "nmstg", "autoregressive-greedy", "autoregressive-sample", "grid-beam", "keywords"]
-PARTS = ("all", "few")
-OURS = ["pointer-greedy", "pointer-sample", "pointer-beam"]
+OURS = ["pointer-greedy", "pointer-sample", "pointer-beam", "writer-greedy"]
 
 
 def run(recipe: str, *arguments: str, folder: Path, **environment: str) -> str:
@@ -42,27 +42,40 @@ def printed(recipe: str, folder: Path, **environment: str) -> str:
     return run(recipe, "reviews", folder=folder, POINTER_DATA=str(folder / "data"), RUNS="runs", **environment)
 
 
+def paged(folder: Path, tables: list[str], columns: str) -> Path:
+    """A page that has room for some tables."""
+    (folder / "docs").mkdir()
+    page = folder / "docs" / "results.md"
+    page.write_text("".join(f"<!-- table {name}: {columns} -->\n<!-- end of table -->\n" for name in tables))
+    return page
+
+
 @pytest.mark.slow
 def test_one_command_prints_quality_and_speed_of_every_system(tmp_path: Path) -> None:
-    (tmp_path / "docs").mkdir()
-    page = tmp_path / "docs" / "results.md"
-    page.write_text("".join(f"<!-- table reviews-{part}: BLEU-2, PPL -->\n<!-- end of table -->\n" for part in PARTS))
+    page = paged(tmp_path, ["reviews-all", "reviews-few", "reviews-all-lm", "reviews-few-lm"], "BLEU-2, PPL")
+    (tmp_path / "docs" / "results-texts.md").write_text("<!-- table reviews-texts -->\n<!-- end of table -->\n")
     settings = {"MINUTES": "0.02", "FEW": "3", "STEPS": "10", "CANDIDATES": "3", "PROJECT": str(tmp_path)}
-    text = printed("tables.sh", tmp_path, **settings)
+    printed("tables.sh", tmp_path, **settings)
     every, few = page.read_text().split("<!-- end of table -->")[:2]
     assert all(f"| {name} |" in few for name in [*SYSTEMS, *OURS]) and "| cgmh |" not in every
-    assert sorted(path.name for path in (tmp_path / "results").iterdir()) == ["reviews-all.json", "reviews-few.json"]
-    assert "seconds for 1,000 texts" in text and "(from 3)" in text
-    assert "**service, perfect, delicious, service, awesome, good, place**" in text
-    for picture in ("all", "few", "speed"):
-        assert (tmp_path / "tables" / "reviews" / f"{picture}.png").stat().st_size > 0
+    speed = json.loads((tmp_path / "results" / "reviews-speed.json").read_text())["systems"]
+    assert {one["name"] for one in speed} == {*SYSTEMS, *OURS} - {"keywords"}
+    assert all(one["metrics"]["Seconds for 1,000 texts"]["value"] > 0 for one in speed)
+    texts = (tmp_path / "docs" / "results-texts.md").read_text()
+    assert "**service, perfect, delicious, service, awesome, good, place**" in texts
+    for picture in ("results-reviews-all", "results-reviews-few", "speed-reviews"):
+        assert (tmp_path / "docs" / f"{picture}.png").stat().st_size > 0
 
 
 @pytest.mark.slow
-def test_one_command_prints_what_start_stages_and_size_are_worth(tmp_path: Path) -> None:
-    text = printed("ablations.sh", tmp_path, TOKENS="2000", LISTS="4", MINILM=str(embedded_folder("wiki")))
-    assert "**reviews, 2000 tokens each**" in text
-    assert all(f"| {name} |" in text for name in ("wiki", "no-wiki", "late", "interleaved", "mini"))
+def test_one_command_tells_what_start_schedule_and_search_are_worth(tmp_path: Path) -> None:
+    page = paged(tmp_path, ["reviews-ablation-all", "reviews-ablation-few"], "BLEU-2, PPL, Seconds")
+    settings = {"TOKENS": "2000", "FEW": "3", "MINILM": str(embedded_folder("wiki")), "PROJECT": str(tmp_path)}
+    printed("ablations.sh", tmp_path, **settings)
+    every, few = page.read_text().split("<!-- end of table -->")[:2]
+    assert all(f"| {name} |" in every for name in ("ours", "no-wiki", "paper", "balanced", "uniform"))
+    beams = ("ours-beam", "ours-beam-exact", "paper-beam")
+    assert all(f"| {name} |" in few for name in ("ours-greedy", "paper-greedy", *beams))
 
 
 @pytest.mark.slow

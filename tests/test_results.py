@@ -24,7 +24,7 @@ PAGE = """# Results
 <!-- table news-all: BLEU-2, PPL -->
 <!-- end of table -->
 
-By hand: | not touched |
+By hand: | not touched |, and <!-- news-all theirs: PPL -->?<!-- --> in a sentence.
 """
 
 
@@ -81,7 +81,7 @@ def test_tables_are_written_between_their_marks_and_then_agree(run: Callable[...
     assert run() == (0, "")
     page = (project / "docs" / "results.md").read_text()
     assert "| ours | **19.01 %** | **57.20** |\n| theirs | 4.20 %* | 3612.8 |\n| human | - | 129.8 |\n" in page
-    assert page.endswith("<!-- end of table -->\n\nBy hand: | not touched |\n")
+    assert page.endswith("By hand: | not touched |, and <!-- news-all theirs: PPL -->3612.8<!-- --> in a sentence.\n")
     assert run("--check") == (0, "The page and all figures agree with the files.\n")
     assert run() == (0, "") and (project / "docs" / "results.md").read_text() == page
 
@@ -90,7 +90,9 @@ def test_a_page_that_went_stale_is_named(run: Callable[..., Any], project: Path)
     run()
     page = project / "docs" / "results.md"
     page.write_text(page.read_text().replace("19.01", "19.11"))
-    assert run("--check") == (1, "docs/results.md: the table news-all is not what results/news-all.json has.\n")
+    assert run("--check") == (1, "docs/results.md: the table news-all is not what results/news-all has.\n")
+    page.write_text(page.read_text().replace("19.11", "19.01").replace("3612.8<", "3612.9<"))
+    assert run("--check") == (1, "docs/results.md: the figure news-all is not what results/news-all has.\n")
     run()
     (project / "results" / "news-all.json").write_text(json.dumps(report(18.96)))
     code, said = run("--check")
@@ -122,6 +124,8 @@ def test_a_table_without_its_file_or_column_is_one_sentence(run: Callable[..., A
     page.write_text(PAGE.replace("PPL", "Charm"))
     assert run() == (1, f'results.py: Expected the column "Charm" in {project}/results/news-all.json, found no such '
                         "metric. Correct the page.\n")  # fmt: skip
+    page.write_text(PAGE.replace("theirs", "nobody"))
+    assert run()[1].startswith('results.py: Expected PPL of "nobody" in ')
     page.write_text(PAGE.replace("news-all", "none"))
     code, said = run("--check")
     assert code == 1 and said.startswith("results.py: Expected the output of a recipe at") and said.count("\n") == 1
@@ -134,6 +138,12 @@ def test_a_report_of_judges_is_a_table_too(recipe: ModuleType, project: Path) ->
     (project / "results" / "readings.json").write_text(json.dumps(found.to_dict()))
     page = recipe.composed("<!-- table readings -->\n<!-- end of table -->", project / "results")
     assert "**Sense: Does this text make sense?**" in page and "| ours | - | - | - | - | 0 |" in page
+
+
+def test_a_piece_of_a_page_is_put_in_as_it_is(recipe: ModuleType, project: Path) -> None:
+    (project / "results" / "texts.md").write_text("**a, b**\n")
+    page = recipe.composed("<!-- table texts -->\n<!-- end of table -->", project / "results")
+    assert page == "<!-- table texts -->\n\n**a, b**\n\n<!-- end of table -->"
 
 
 def test_the_page_and_the_readme_agree_with_the_files(recipe: ModuleType) -> None:

@@ -10,7 +10,8 @@ from subprocess import CompletedProcess
 import pytest
 
 from pointer.errors import DataError, UsageError
-from pointer.evaluation.benchmark import Benchmark, ConceptSet, cider, meteor, read_concept_sets, rouge_l
+from pointer.evaluation.benchmark import Benchmark, ConceptSet, cider, read_concept_sets, rouge_l
+from pointer.evaluation.meteor import meteor_by_jar
 from pointer.evaluation.outputs import System
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "captions.json"
@@ -37,16 +38,16 @@ def test_meteor_is_that_of_the_fields_own_scorer() -> None:
     golden = json.loads(GOLDEN.read_text("utf-8"))
     texts = [text.split() for text in golden["texts"]]
     references = [[text.split() for text in some] for some in golden["references"]]
-    assert meteor(texts, references, Path(JAR)) == pytest.approx(golden["meteor"], abs=1e-9)
+    assert meteor_by_jar(texts, references, Path(JAR)) == pytest.approx(golden["meteor"], abs=1e-9)
     bars = [[*words, "|||"] for words in texts]  # what separates texts for the program
-    assert meteor(bars, references, Path(JAR)) == pytest.approx(golden["meteor"], abs=1e-9)
+    assert meteor_by_jar(bars, references, Path(JAR)) == pytest.approx(golden["meteor"], abs=1e-9)
 
 
 @pytest.mark.skipif(not shutil.which("java"), reason="Java needed")
 def test_a_jar_that_is_not_meteor_is_named(tmp_path: Path) -> None:
     (tmp_path / "other.jar").write_bytes(b"no jar at all")
     with pytest.raises(UsageError, match=r"expected METEOR 1\.5 in .*other\.jar"):
-        meteor([["a", "dog"]], [[["the", "dog"]]], tmp_path / "other.jar")
+        meteor_by_jar([["a", "dog"]], [[["the", "dog"]]], tmp_path / "other.jar")
 
 
 def figures(*texts: str) -> dict[str, float]:

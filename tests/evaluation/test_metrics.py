@@ -1,7 +1,9 @@
 """Metrics against values worked out by hand, against each other's tools, and intervals against exact small cases."""
 
 import math
+from dataclasses import replace
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -203,3 +205,27 @@ def test_files_that_do_not_belong_together_are_one_sentence() -> None:
         evaluated(("one",))
     with pytest.raises(UsageError, match="bootstrap: expected 0 or more"):
         Evaluator(REFERENCES, replications=-1)
+
+
+JAVA = """#!/bin/sh
+# Answers as METEOR 1.5 does: a line of statistics for each text, then a score for each and one for all.
+while read -r line; do
+  case $line in
+    SCORE*) echo "1 1" ;;
+    EVAL*) printf '0.5\\n0.25\\n0.375\\n' ;;
+  esac
+done
+"""
+
+
+def test_meteors_own_program_is_asked_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "java").write_text(JAVA)
+    (tmp_path / "java").chmod(0o755)
+    (tmp_path / "meteor-1.5.jar").touch()
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    evaluator = Evaluator(("a dog barks", "it rains"), replications=0, meteor_jar=tmp_path / "meteor-1.5.jar")
+    found = evaluator.evaluate(System("ours", ("a dog", "rain"))).results
+    assert found["METEOR 1.5"].metric.value == 37.5 and found["METEOR"].metric.value != 37.5
+    assert found["METEOR 1.5"].metric.signature.startswith("METEOR 1.5|jar|")
+    with pytest.raises(UsageError, match=r"expected a file, found none at .*other\.jar"):
+        replace(evaluator, meteor_jar=tmp_path / "other.jar").evaluate(System("ours", ("a dog", "rain")))

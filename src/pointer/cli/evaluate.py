@@ -30,6 +30,7 @@ LanguageModel = Annotated[
         help="Scorer of perplexity: embedded, smollm2, none, kenlm:FILE, or a causal model (folder or Hub id)."
     ),
 ]
+MeteorJar = Annotated[Path | None, typer.Option(help="Also METEOR 1.5, by this jar (needs Java).")]
 Bootstrap = Annotated[
     int, typer.Option(help="How many bootstrap samples to draw; 0 for no intervals.", rich_help_panel=ADVANCED)
 ]
@@ -45,7 +46,7 @@ def evaluate(
     references: MaybeReferences = None,
     benchmark: Annotated[str | None, typer.Option(help="A public benchmark: commongen.")] = None,
     sets: Annotated[str | None, typer.Option(help="Of a benchmark: its concept sets, jsonl.")] = None,
-    meteor_jar: Annotated[Path | None, typer.Option(help="Of a benchmark: also METEOR, by this jar (Java).")] = None,
+    meteor_jar: MeteorJar = None,
     constraints: ConstraintFile = None,
     separator: Separator = ";",
     raw: Raw = False,
@@ -66,11 +67,11 @@ def evaluate(
     if benchmark is not None:
         _benchmark(output, benchmark, sets, meteor_jar, as_json, markdown)
         return
-    if references is None or sets is not None or meteor_jar is not None:
+    if references is None or sets is not None:
         raise UsageError(
             "Expected --references, or --benchmark with --sets, found neither or both.", "Give one of the two."
         )
-    report, _ = _measure([output], references, constraints, separator, raw, lm, bootstrap, seed)
+    report, _ = _measure([output], references, constraints, separator, raw, lm, bootstrap, seed, meteor_jar)
     _write(report, "", as_json, markdown, False, plot, [])
 
 
@@ -107,6 +108,7 @@ def compare(
     separator: Separator = ";",
     raw: Raw = False,
     lm: LanguageModel = "embedded",
+    meteor_jar: MeteorJar = None,
     bootstrap: Bootstrap = 1000,
     seed: Seed = 0,
     examples: Annotated[int, typer.Option(min=0, help="Also show so many lines as each system wrote them.")] = 0,
@@ -125,7 +127,7 @@ def compare(
     from pointer.evaluation.report import examples as draw
 
     _check_forms(plot, as_json, markdown, latex)
-    report, systems = _measure(outputs, references, constraints, separator, raw, lm, bootstrap, seed)
+    report, systems = _measure(outputs, references, constraints, separator, raw, lm, bootstrap, seed, meteor_jar)
     shown = draw(systems, report.evaluator.references, examples, seed) if examples > 0 else []
     _write(report, title, as_json, markdown, latex, plot, shown)
 
@@ -148,6 +150,7 @@ def _measure(
     lm: str,
     bootstrap: int,
     seed: int,
+    meteor_jar: Path | None,
 ) -> "tuple[Report, list[System]]":
     from pointer.evaluation.metrics import Evaluator
     from pointer.evaluation.outputs import read_texts
@@ -158,7 +161,7 @@ def _measure(
     systems = [_system(output, references, expected, constraints, separator) for output in outputs]
     with bar() as progress:
         scorer = None if lm == "none" else open_scorer(lm)
-        evaluator = Evaluator(expected, raw, scorer, bootstrap, seed, progress)
+        evaluator = Evaluator(expected, raw, scorer, bootstrap, seed, progress, meteor_jar)
         found = []
         for done, system in enumerate(systems):
             progress("measuring", done, len(systems) + 1)

@@ -8,7 +8,6 @@ concept.
 import json
 import math
 import re
-import subprocess
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pointer.english import inflections
-from pointer.errors import DataError, UsageError, missing_extra
+from pointer.errors import DataError, missing_extra
+from pointer.evaluation.meteor import meteor_by_jar
 from pointer.evaluation.outputs import System, canonical
 from pointer.prepare.corpus import open_bytes
 
@@ -109,7 +109,9 @@ class Benchmark:
             Figure("Repeated word", 100 * sum(again) / len(again), "texts with a word beside itself, %"),
         ]
         if meteor_jar is not None:
-            found.append(Figure("METEOR", 100 * meteor(self.words, self.references, meteor_jar), f"1.5|jar|{ours}"))
+            found.append(
+                Figure("METEOR", 100 * meteor_by_jar(self.words, self.references, meteor_jar), f"1.5|jar|{ours}")
+            )
         return found
 
     def _missing(self, line: int) -> list[str]:
@@ -203,41 +205,3 @@ def _common(one: Words, other: Words) -> int:
             row[place] = before + 1 if word == theirs else max(above, row[place - 1])
             before = above
     return row[-1]
-
-
-def meteor(texts: Sequence[Words], references: Sequence[Sequence[Words]], jar: Path) -> float:
-    """METEOR 1.5 of all texts together, by its own Java program, as caption scorers call it; 0 to 1."""
-    if not jar.is_file():
-        raise UsageError(f"meteor-jar: expected a file, found none at {jar}.", "Name meteor-1.5.jar.")
-    scored = [
-        " ||| ".join(["SCORE", *(_without_bars(one) for one in some), _without_bars(words)])
-        for words, some in zip(texts, references, strict=True)
-    ]
-    command = ["java", "-jar", "-Xmx2G", str(jar.resolve()), "-", "-", "-stdio", "-l", "en", "-norm"]
-    try:
-        with subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=jar.parent
-        ) as java:
-            assert java.stdin is not None and java.stdout is not None
-            statistics = []
-            for line in scored:
-                java.stdin.write(line + "\n")
-                java.stdin.flush()
-                statistics.append(java.stdout.readline().strip())
-            java.stdin.write(f"EVAL ||| {' ||| '.join(statistics)}\n")
-            java.stdin.close()
-            # One number for each text, then that of their statistics summed, which is what papers give.
-            *_, overall = [float(line) for line in java.stdout.read().split()]
-            return overall
-    except FileNotFoundError:
-        raise UsageError("meteor-jar: expected Java, found none.", "Install a Java runtime.") from None
-    except (ValueError, BrokenPipeError):
-        raise UsageError(
-            f"meteor-jar: expected METEOR 1.5 in {jar}, found none that answers.",
-            "Name its jar, with its folder data beside it.",
-        ) from None
-
-
-def _without_bars(words: Words) -> str:
-    """A text on a line of its own, without what separates texts there."""
-    return " ".join(" ".join(words).replace("|||", " ").split())

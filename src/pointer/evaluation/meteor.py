@@ -3,15 +3,18 @@
 NLTK aligns equal words, then equal Porter stems, then synonyms, which it asks WordNet for. Its own WordNet is a
 separate download. Where that is installed it is used; otherwise the package's compact one answers
 (`wordnet/README.md`), which gives NLTK the same synonyms and so the same scores. `signature` says which it was.
+METEOR 1.5, which papers report, is another formula and a Java program; `meteor_by_jar` asks it.
 """
 
 import gzip
 import json
+import subprocess
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from typing import Any, NamedTuple
 from zipfile import BadZipFile
 
@@ -63,6 +66,44 @@ def signature() -> str:
     """What METEOR was computed with, in one line that belongs beside every score."""
     version = _nltk().__version__
     return f"METEOR|nltk:{version}|{thesaurus().name}|alpha:{ALPHA}|beta:{BETA}|gamma:{GAMMA}|porter"
+
+
+def meteor_by_jar(texts: Sequence[Sequence[str]], references: Sequence[Sequence[Sequence[str]]], jar: Path) -> float:
+    """METEOR 1.5 of all texts together, by its own Java program, as caption scorers call it; 0 to 1."""
+    if not jar.is_file():
+        raise UsageError(f"meteor-jar: expected a file, found none at {jar}.", "Name meteor-1.5.jar.")
+    scored = [
+        " ||| ".join(["SCORE", *(_without_bars(one) for one in some), _without_bars(words)])
+        for words, some in zip(texts, references, strict=True)
+    ]
+    command = ["java", "-jar", "-Xmx2G", str(jar.resolve()), "-", "-", "-stdio", "-l", "en", "-norm"]
+    try:
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=jar.parent
+        ) as java:
+            assert java.stdin is not None and java.stdout is not None
+            statistics = []
+            for line in scored:
+                java.stdin.write(line + "\n")
+                java.stdin.flush()
+                statistics.append(java.stdout.readline().strip())
+            java.stdin.write(f"EVAL ||| {' ||| '.join(statistics)}\n")
+            java.stdin.close()
+            # One number for each text, then that of their statistics summed, which is what papers give.
+            *_, overall = [float(line) for line in java.stdout.read().split()]
+            return overall
+    except FileNotFoundError:
+        raise UsageError("meteor-jar: expected Java, found none.", "Install a Java runtime.") from None
+    except (ValueError, BrokenPipeError):
+        raise UsageError(
+            f"meteor-jar: expected METEOR 1.5 in {jar}, found none that answers.",
+            "Name its jar, with its folder data beside it.",
+        ) from None
+
+
+def _without_bars(words: Sequence[str]) -> str:
+    """A text on a line of its own, without what separates texts there."""
+    return " ".join(" ".join(words).replace("|||", " ").split())
 
 
 class Thesaurus:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -75,6 +76,8 @@ class Evaluator:
     seed: int = 0
     progress: "Progress | None" = None
     """Told how far the scorer is."""
+    meteor_jar: Path | None = None
+    """Where METEOR 1.5 is, to be asked too."""
 
     def __post_init__(self) -> None:
         if self.replications < 0:
@@ -106,7 +109,7 @@ class Evaluator:
         metrics = [
             *_nist(words, self._expected, self.form),
             *_bleu(words, self._expected, self.form),
-            _meteor(words, self._expected, self.form),
+            *self._meteor(words),
             *self._alone(words),
             *self._perplexity(words),
             *_coverage(system),
@@ -131,6 +134,17 @@ class Evaluator:
 
     def _alone(self, words: list[list[str]]) -> list[Metric]:
         return [*_diversity(words, self.form), *_repetition(words, self.form), _length(words, self.form)]
+
+    def _meteor(self, words: list[list[str]]) -> list[Metric]:
+        _needs("nltk")
+        from pointer.evaluation.meteor import meteor, meteor_by_jar, signature
+
+        scores = [100 * score for score in meteor(words, self._expected)]
+        ours = _mean("METEOR", scores, f"{signature()}|form:{self.form}|mean of texts", 1, percent=True)
+        if self.meteor_jar is None:
+            return [ours]
+        theirs = 100 * meteor_by_jar(words, [[one] for one in self._expected], self.meteor_jar)
+        return [ours, Metric("METEOR 1.5", theirs, f"METEOR 1.5|jar|-l en -norm|form:{self.form}|corpus", 1, True)]
 
     def _perplexity(self, words: list[list[str]]) -> list[Metric]:
         if self.scorer is None:
@@ -322,14 +336,6 @@ def _nist_statistics(words: list[str], expected: list[str], information: dict[tu
         gained.append(sum(information[ngram] * count for ngram, count in matches.items()))
         possible.append(max(0, len(words) - n + 1))
     return [len(words), len(expected), *gained, *possible]
-
-
-def _meteor(words: list[list[str]], expected: list[list[str]], form: str) -> Metric:
-    _needs("nltk")
-    from pointer.evaluation.meteor import meteor, signature
-
-    scores = [100 * score for score in meteor(words, expected)]
-    return _mean("METEOR", scores, f"{signature()}|form:{form}|mean of texts", 1, percent=True)
 
 
 def _diversity(words: list[list[str]], form: str) -> list[Metric]:

@@ -27,7 +27,7 @@ SIGNIFICANT = 0.05
 HUMAN = "human"
 
 PAPER = (
-    *("NIST-1", "NIST-2", "NIST-3", "NIST-4", "BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR"),
+    *("NIST-1", "NIST-2", "NIST-3", "NIST-4", "BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "METEOR 1.5"),
     *("Entropy-1", "Entropy-2", "Entropy-3", "Entropy-4", "Dist-1", "Dist-2", "PPL", "Length"),
 )
 """The columns of the paper's table of automatic results, in its order."""
@@ -184,9 +184,11 @@ def table_of(report: Mapping[str, Any], columns: Sequence[str], title: str = "")
         return Cell(shown(found["value"], found["percent"]) + mark, bool(bold))
 
     rows = [[Cell(one["name"]), *(cell(one, name) for name in columns)] for one in systems]
-    human = (report["human"]["metrics"].get(name) for name in columns)
-    last = [Cell("-" if one is None else shown(one["value"], one["percent"])) for one in human]
-    return Table(title, ["", *columns], [*rows, [Cell(HUMAN), *last]])
+    if "human" in report:
+        people = (report["human"]["metrics"].get(name) for name in columns)
+        last = [Cell("-" if one is None else shown(one["value"], one["percent"])) for one in people]
+        rows.append([Cell(HUMAN), *last])
+    return Table(title, ["", *columns], rows)
 
 
 def shown(value: float, percent: bool) -> str:
