@@ -115,6 +115,12 @@ class Server:
         return float(self.process.memory_info().rss) / 2**20
 
     @property
+    def processor(self) -> float:
+        """Seconds of processor time that it has had."""
+        times = self.process.cpu_times()
+        return float(times.user + times.system)
+
+    @property
     def files(self) -> int:
         """Its open files, connections included."""
         return int(self.process.num_fds())
@@ -170,11 +176,14 @@ class Measured:
     per_second: float
     median: float
     p95: float
+    processor: float
+    """Of server and clients, in seconds a request."""
 
     @classmethod
-    def of(cls, times: list[float], seconds: float) -> "Measured":
+    def of(cls, times: list[float], seconds: float, processor: float) -> "Measured":
         """From the time of every answer."""
-        return cls(len(times) / seconds, statistics.median(times), statistics.quantiles(times, n=100)[94])
+        p95 = statistics.quantiles(times, n=100)[94]
+        return cls(len(times) / seconds, statistics.median(times), p95, processor / len(times))
 
     @classmethod
     def middle(cls, rounds: "list[Measured]") -> "Measured":
@@ -182,14 +191,14 @@ class Measured:
         return cls(*(statistics.median(values) for values in zip(*map(astuple, rounds), strict=True)))
 
 
-async def load(port: int, clients: int, lists: list[list[str]], seconds: float) -> Measured:
+async def load(server: Server, clients: int, lists: list[list[str]], seconds: float) -> Measured:
     """Keep so many clients busy for some seconds; requests under way at the end are waited for, and counted."""
     bodies = [json.dumps({"constraints": constraints}).encode() for constraints in lists]
     times: list[float] = []
-    start = time.perf_counter()
+    start, processor = time.perf_counter(), server.processor + time.process_time()
 
     async def client(number: int) -> None:
-        connection, turn = Connection(port), 0
+        connection, turn = Connection(server.port), 0
         while time.perf_counter() - start < seconds:
             began = time.perf_counter()
             status, answer = await connection.ask("/v1/generate", bodies[(number + turn * clients) % len(bodies)])
@@ -199,34 +208,69 @@ async def load(port: int, clients: int, lists: list[list[str]], seconds: float) 
         connection.leave()
 
     await asyncio.gather(*(client(number) for number in range(clients)))
-    return Measured.of(times, time.perf_counter() - start)
+    processor = server.processor + time.process_time() - processor
+    return Measured.of(times, time.perf_counter() - start, processor)
 
 
 def throughput(model: str, clients: list[int], seconds: float, rounds: int, threads: int, batch: int) -> bool:
     """The table: for so many clients, requests a second and latency, one at a time and together, taking turns."""
     is_enough = True
-    lists = word_lists(parallel(model).vocabulary, 2048, seed=0)
+    pointer = parallel(model, threads)
+    lists = word_lists(pointer.vocabulary, 2048, seed=0)
     with serving(model, 1, threads) as single, serving(model, batch, threads) as together:
         print(
-            f"model {model}, {threads} threads, {KEYWORDS} keywords, {rounds} x {seconds:g} s each; times in ms",
+            f"model {model}, {threads} threads, {KEYWORDS} keywords, {rounds} x {seconds:g} s each; times in ms, cpu "
+            "with the clients",
             flush=True,
         )
         for server in (single, together):
-            asyncio.run(load(server.port, 8, lists, 1.0))
-        print("clients | one at a time: requests/s, median, p95 | together: the same | ratio | p95 ratio", flush=True)
+            asyncio.run(load(server, 8, lists, 1.0))
+        print("clients | one at a time: requests/s, median, p95, cpu | together: the same | ratio | p95 ratio")
         for count in clients:
             found: list[list[Measured]] = [[], []]
             for _ in range(rounds):
                 for server, measured in zip((single, together), found, strict=True):
-                    measured.append(asyncio.run(load(server.port, count, lists, seconds)))
+                    measured.append(asyncio.run(load(server, count, lists, seconds)))
             one, many = map(Measured.middle, found)
-            cells = [f"{m.per_second:8.2f} {m.median * 1e3:8.0f} {m.p95 * 1e3:8.0f}" for m in (one, many)]
+            cells = [
+                f"{m.per_second:8.2f} {m.median * 1e3:8.0f} {m.p95 * 1e3:8.0f} {m.processor * 1e3:6.1f}"
+                for m in (one, many)
+            ]
             ratio, latency = many.per_second / one.per_second, one.p95 / many.p95
             print(f"{count:7} | {cells[0]} | {cells[1]} | {ratio:.2f}x | {latency:.2f}x", flush=True)
             if count == 64:
                 is_enough = ratio >= ASKED
                 print(f"asked: at least {ASKED:g}x at 64 clients; found {ratio:.2f}x")
+                ceiling(pointer, lists[:batch], one, many, threads)
     return is_enough
+
+
+def ceiling(pointer: ParallelPointer, lists: list[list[str]], one: Measured, many: Measured, threads: int) -> None:
+    """What a request takes in a full batch, part by part, and the most that busy cores could make of it."""
+    passes: list[float] = []
+    predict = pointer.predict
+
+    def timed(*given: Any) -> Any:
+        start = time.thread_time()
+        logits = predict(*given)
+        passes.append(time.thread_time() - start)
+        return logits
+
+    timed.side_by_side = threads  # type: ignore[attr-defined]
+    pointer.generate_many(lists)
+    pointer.predict = timed
+    start = time.process_time()
+    pointer.generate_many(lists)
+    decoding = time.process_time() - start
+    print(
+        f"what {len(lists)} texts take together, cpu ms each, and what {threads} cores could do if they did only that:"
+    )
+    parts = {"the whole request": many.processor, "decoding alone": decoding / len(lists)}
+    for name, spent in (parts | {"the model alone": sum(passes) / len(lists)}).items():
+        times = threads * one.processor / spent
+        print(
+            f"  {name:20}{spent * 1e3:6.1f}{threads / spent:6.0f} requests/s, {times:.2f}x of one core, one at a time"
+        )
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -86,15 +86,18 @@ def _once(command: list[str]) -> tuple[float, float]:
 
 
 def install() -> None:
-    """What a base install weighs, package by package, and how long pip takes."""
+    """What the wheel and a base install weigh, package by package, and how long pip takes."""
     with tempfile.TemporaryDirectory() as scratch:
         venv.create(scratch, with_pip=True)
         python = str(Path(scratch, "bin", "python"))
         before = _weights(python)
-        pip = [python, "-m", "pip", "install", "--constraint", str(ROOT / "constraints.txt"), str(ROOT)]
-        processor, clock = _once(pip)
+        pip = [python, "-m", "pip"]
+        processor, clock = _once([*pip, "install", "--constraint", str(ROOT / "constraints.txt"), str(ROOT)])
         weights = {name: size for name, size in _weights(python).items() if name not in before}
+        subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", scratch, str(ROOT)], check=True, capture_output=True)
+        [wheel] = [file.stat().st_size / 1e6 for file in Path(scratch).glob("*.whl")]
     whole = sum(weights.values())
+    print(f"the wheel: {wheel:.1f} MB")
     print(f"pip install . into an empty environment: {whole:.0f} MB in {len(weights)} packages,")
     print(
         f"  {processor / 1e3:.0f} s of the processor and {clock / 1e3:.0f} s of the clock, building the wheel included"

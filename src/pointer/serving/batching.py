@@ -302,10 +302,6 @@ class Batcher:
             if not self._lanes:
                 pause = BETWEEN_TRIALS if self.is_failing else None
                 self._changed.wait_for(lambda: self._arrived or self._closing, pause)
-                enough = time.monotonic() + self.limits.wait
-                while not self._closing and len(self._arrived) < self.limits.batch:
-                    if not self._changed.wait(enough - time.monotonic()):
-                        break
             arrived, self._arrived = self._arrived, []
         for work in arrived:
             lane = self._lanes.setdefault(work.lane, _Lane(share(work.lane[1]), self._now))

@@ -44,8 +44,6 @@ class Limits:
     """Constraint lists, of all callers of a model together, that wait or are being decoded; more are refused."""
     batch: int = 64
     """Texts that grow together."""
-    wait: float = 0.005
-    """Seconds that an idle model waits for company before it starts on a text."""
     seconds: float = 60.0
     """Seconds that a body may take to arrive, and from there on a text to be finished; then a request is given up."""
     header_seconds: float = 10.0
@@ -97,7 +95,7 @@ class Limits:
         _check(len(text), self.characters, "at most {:,} characters in the text")
 
 
-_LOWEST = {"wait": 0.0, "seconds": 0.01, "header_seconds": 0.01}
+_LOWEST = {"seconds": 0.01, "header_seconds": 0.01}
 RANGES = {entry.name: (_LOWEST.get(entry.name, 1), math.inf) for entry in fields(Limits)}
 """What each limit may be."""
 
