@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Trains an embedded model and puts it into the package: embedded.sh wiki|reviews|news --minutes 60, or another budget or
-# setting of `pointer train`. Give it again to train on from what is there. reviews and news start from wiki.
+# Trains an embedded model and puts it into the package: embedded.sh everyday|wiki|reviews|news --minutes 60, or another
+# budget or setting of `pointer train`. Give it again to train on from what is there. All but wiki start from wiki.
 # Needs POINTER_DATA (the corpora) and, for the first start of wiki, MINILM (the folder of all-MiniLM-L6-v2).
 set -euo pipefail
 name=$1

@@ -1,4 +1,4 @@
-"""Writes the figures of docs/results*.md from the files in results/, or says where a document and the files disagree.
+"""Writes the figures of docs/results*.md and of cards from the files in results/, or says where they disagree.
 
     python recipes/results.py            # at the end of recipes/tables.sh, which writes the files
     recipes/tables.sh --check            # changes nothing; a test asks this, too
@@ -32,11 +32,12 @@ ROOT = Path(__file__).parents[1]
 MARKED = re.compile(r"(<!-- table ([\w-]+)(?:: ([^>]+?))? -->\n).*?(<!-- end of table -->)", re.DOTALL)
 VALUE = re.compile(r"(<!-- ([\w-]+) ([\w-]+): ([^>]+?) -->)(.*?)(<!-- -->)")
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
-PAGES = ("docs/results.md", "docs/results-texts.md")
 SECTIONS = {"README.md": "Results"} | {
     f"src/pointer/checkpoints/{name}/README.md": "Scores" for name in ("wiki", "reviews", "news", "writer")
 }
 """Where documents besides the page have figures of systems."""
+PAGES = ("docs/results.md", "docs/results-texts.md", *SECTIONS)
+"""Where tables and figures are written."""
 METRICS = (
     *(f"{kind}-{n}" for kind in ("NIST", "BLEU", "Entropy") for n in range(1, 5)),
     *("METEOR", "Dist-1", "Dist-2", "PPL", "PPL ratio", "Length", "Coverage", "Repeated 3-gram", "Within 4 stages"),
@@ -146,7 +147,7 @@ def complaints(root: Path) -> Iterator[str]:
             for now, then in zip(marks.finditer(page), marks.finditer(fresh), strict=True):
                 if now[0] != then[0]:
                     yield f"{name}: the {kind} {now[2]} is not what results/{now[2]} has."
-    stated = [figure for page in pages.values() for figure in figures(page)]
+    stated = figures(pages[PAGES[0]])
     shown = [(one.metric, one.decimals, float(one.number.replace(",", ""))) for one in stated]
     known = list(filed(results))
     for name, title in SECTIONS.items():

@@ -1,30 +1,49 @@
 #!/usr/bin/env bash
 # Scores the embedded models on the 1,000-line test files, greedily, with YAKE constraints: score_embedded.sh [OUT]
-# Prints the paper's columns with intervals and signatures for reviews (Yelp, 7 keywords) and news (4 keywords), and for
-# wiki on both, which has seen neither; the figures go to results/, where those of the cards have to be found
-# (`tables.sh --check`). Needs POINTER_DATA (the corpora). Goes on where it was interrupted.
+# The paper's columns, with perplexity under SmolLM2, for reviews (Yelp, 7 keywords) and news (4 keywords), for wiki on both,
+# which has seen neither, and for the writer; and the first ten validation texts of each small model. All goes to results/ and
+# from there into the cards. Needs POINTER_DATA (the corpora). Goes on where it was interrupted.
 set -euo pipefail
-out=${1:-scores}
-project=$(dirname "$0")/..
-embedded=$project/src/pointer/checkpoints
+here=$(dirname "$0")
+out=${1:-scores} project=${PROJECT:-$here/..}
 mkdir -p "$out" "$project/results"
+pointer fetch smollm2
 
-score() { # CORPUS KEYWORDS MODEL...
-  local corpus=$1 most=$2 systems=() model
-  shift 2
-  [ -f "$out/$corpus.txt" ] || xz -dc "$POINTER_DATA/$corpus/test.txt.xz" > "$out/$corpus.txt"
-  pointer keywords "$out/$corpus.txt" --max "$most" --separator "; " > "$out/$corpus.keys"
+keys() { # CORPUS PART KEYWORDS LINES
+  [ -f "$out/$1-$2.txt" ] || { xz -dc "$POINTER_DATA/$1/$2.txt.xz" || true; } | head -n "$4" > "$out/$1-$2.txt"
+  pointer keywords "$out/$1-$2.txt" --max "$3" --separator "; " > "$out/$1-$2.keys"
+}
+write() { # MODEL CORPUS PART ARGUMENT...
+  pointer generate --model "$1" -f "$out/$2-$3.keys" -o "$out/$2-$3-$1.jsonl" "${@:4}"
+}
+score() { # CORPUS KEYWORDS STYLE MODEL...
+  local corpus=$1 most=$2 style=$3 systems=() model
+  shift 3
+  keys "$corpus" test "$most" 1000
   for model in "$@"; do
-    [ -d "$embedded/$model" ] || continue
-    pointer generate --model "$model" -f "$out/$corpus.keys" -o "$out/$corpus-$model.jsonl"
-    systems+=("$model=$out/$corpus-$model.jsonl")
+    write "$model" "$corpus" test
+    systems+=("$model=$out/$corpus-test-$model.jsonl")
   done
-  pointer compare "${systems[@]}" --references "$out/$corpus.txt" --title "$corpus" --markdown --examples 10 \
-    --plot "$out/$corpus.png"
-  echo
-  pointer compare "${systems[@]}" --references "$out/$corpus.txt" --json > "$out/$corpus.json"
+  write writer "$corpus" test --style "$style"
+  pointer compare "${systems[@]}" "writer=$out/$corpus-test-writer.jsonl" --references "$out/$corpus-test.txt" \
+    --lm smollm2 --json > "$out/$corpus.json"
   cp "$out/$corpus.json" "$project/results/embedded-$corpus.json"
 }
+samples() { # CORPUS KEYWORDS MODEL
+  keys "$1" valid "$2" 10
+  write "$3" "$1" valid
+  python - "$out/$1-valid-$3.jsonl" > "$project/results/samples-$3.md" << 'PYTHON'
+import json, sys
+print("| constraints | text |\n| --- | --- |")
+for line in open(sys.argv[1], encoding="utf-8"):
+    one = json.loads(line)
+    print(f"| {', '.join(one['constraints'])} | {one['text']} |")
+PYTHON
+}
 
-score yelp 7 reviews wiki
-score news 4 news wiki
+score yelp 7 reviews reviews wiki
+score news 4 news news wiki
+samples yelp 7 reviews
+samples news 4 news
+samples wiki 4 wiki
+python "$here/results.py" --root "$project"

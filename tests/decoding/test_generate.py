@@ -309,7 +309,7 @@ def test_a_file_of_concept_sets_is_read(pointer: Run, checkpoint: Path, tmp_path
 
 
 def test_without_a_name_the_best_model_that_is_here_is_opened() -> None:
-    assert Pointer.from_pretrained().name == "wiki", "the tests have no base for the writer"
+    assert Pointer.from_pretrained().name == "everyday", "the tests have no base for the writer"
 
 
 @pytest.mark.parametrize("name", ["lists.jsonl", "lists.txt", "lists.jsonl.gz"])

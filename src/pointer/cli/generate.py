@@ -280,9 +280,9 @@ def _open(
     if system == "pointer":
         from pointer.decoding.generator import Pointer, best_model
 
-        if model is None and best_model() == "wiki":
+        if model is None and best_model() != "writer":
             hint = "for better texts: pointer fetch smollm2"
-            print(f"pointer: writing with the small model wiki; {hint}", file=sys.stderr)
+            print(f"pointer: writing with the small model {best_model()}; {hint}", file=sys.stderr)
         return Pointer.from_pretrained(model, device, dtype, threads, backend)
     import torch
 

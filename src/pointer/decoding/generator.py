@@ -369,8 +369,8 @@ class Pointer(ABC):
 
 
 def best_model() -> str:
-    """The best embedded model that can be opened here: `writer` where its base is, else `wiki`."""
-    return "writer" if embedded_folder("writer") is not None and has_base() else "wiki"
+    """The best embedded model that can be opened here: `writer` where its base is, else `everyday`."""
+    return "writer" if embedded_folder("writer") is not None and has_base() else "everyday"
 
 
 def _has_onnx(folder: Path) -> bool:

@@ -22,6 +22,9 @@ HIDDEN_BY_MASK = -1e4
 """Added to the attention to padding."""
 QUANTISED, SCALE = ".int8", ".scale"
 """Endings of the names of quantised weights."""
+LARGEST = 40
+"""The largest whole number of a quantised weight. A byte would hold 127, but processors without VNNI add two products
+with activations in 16 bits, which overflow above 64. With 40 texts are as good, and files compress by a fifth more."""
 WORDS, PLACES = "bert.embeddings.word_embeddings.weight", "bert.embeddings.position_embeddings.weight"
 SEGMENTS = "bert.embeddings.token_type_embeddings.weight"
 QUERY, KEY, VALUE = "query", "key", "value"
@@ -120,8 +123,8 @@ class GraphBuilder:
 
 
 def quantised(weight: Floats) -> tuple[npt.NDArray[np.int8], Floats]:
-    """Weights, `out in`, as whole numbers from -127 to 127, and the scale of every output."""
-    scale = np.maximum(np.abs(weight).max(1), np.float32(1e-12)) / np.float32(127)
+    """Weights, `out in`, as whole numbers up to `LARGEST`, and the scale of every output."""
+    scale = np.maximum(np.abs(weight).max(1), np.float32(1e-12)) / np.float32(LARGEST)
     return np.round(weight / scale[:, None]).astype(np.int8), scale
 
 

@@ -62,10 +62,10 @@ def served_names(models: list[str]) -> dict[str, str]:
 
 
 def embedded_models() -> list[str]:
-    """The models that come with the package and can be opened: `writer` first if its base is there, then `reviews`."""
+    """The models that come with the package and can be opened: `writer` first if its base is there, then `everyday`."""
     found = sorted(folder.name for folder in (Path(__file__).parents[1] / "checkpoints").glob("*/"))
     usable = [name for name in found if name != "writer" or has_base()]
-    return sorted(usable, key=lambda name: (name != "writer", name != "reviews"))
+    return sorted(usable, key=lambda name: (name != "writer", name != "everyday"))
 
 
 def serve(plan: Plan, host: str, port: int, workers: int, announce: Callable[[str], None]) -> None:
