@@ -47,3 +47,4 @@ samples yelp 7 reviews
 samples news 4 news
 samples wiki 4 wiki
 python "$here/results.py" --root "$project"
+for model in reviews news wiki; do pointer verify "$project/src/pointer/checkpoints/$model" --write; done # their cards changed

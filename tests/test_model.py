@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from transformers import AutoModelForMaskedLM, AutoTokenizer, BertConfig, BertForMaskedLM, BertModel
 
 from pointer.checkpoint import CARD, SIZES, TABLES
@@ -84,6 +85,15 @@ def test_an_encoder_without_a_head_gets_one_tied_to_its_embeddings(tmp_path: Pat
     ids = torch.tensor([[3, 6, 7, 4]])
     torch.testing.assert_close(model.bert(ids).last_hidden_state, encoder(ids).last_hidden_state)
     assert model.cls.predictions.decoder.weight is model.get_input_embeddings().weight
+
+
+def test_an_encoder_of_earlier_years_counts_its_positions_in_a_tensor(tmp_path: Path) -> None:
+    encoder = bert(tmp_path, BertModel)
+    weights = {"embeddings.position_ids": torch.arange(64)[None], **encoder.state_dict()}
+    save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
+    model = InsertionTransformer.start(tmp_path, Vocabulary.open(tmp_path)).eval()
+    ids = torch.tensor([[3, 6, 7, 4]])
+    torch.testing.assert_close(model.bert(ids).last_hidden_state, encoder(ids).last_hidden_state)
 
 
 def test_no_insertion_gets_a_new_row_where_nothing_is_unused(tmp_path: Path) -> None:

@@ -239,6 +239,8 @@ def _check_weights(kind: type[BertForMaskedLM], config: BertConfig, folder: Path
 
 
 FLOATS = ("F64", "F32", "F16", "BF16")
+COUNTED = "embeddings.position_ids"
+"""Whole numbers from 0 that BERT checkpoints of earlier years hold beside their weights; nobody needs them."""
 Shapes = Mapping[str, Sequence[int]]
 
 
@@ -252,7 +254,8 @@ def weight_shapes(files: list[Path], folder: Path) -> dict[str, list[int]]:
     for path in files:
         try:
             with safe_open(path, "pt") as weights:
-                kinds = {name: weights.get_slice(name) for name in weights.keys()}  # noqa: SIM118 (it is no dictionary)
+                names = [name for name in weights.keys() if not name.endswith(COUNTED)]  # noqa: SIM118 (no dictionary)
+                kinds = {name: weights.get_slice(name) for name in names}
                 shapes |= {name: part.get_shape() for name, part in kinds.items()}
                 strange = [name for name, part in kinds.items() if part.get_dtype() not in FLOATS]
         except (OSError, SafetensorError) as error:
