@@ -26,7 +26,7 @@ score() { # CORPUS KEYWORDS STYLE MODEL...
   done
   write writer "$corpus" test --style "$style"
   pointer compare "${systems[@]}" "writer=$out/$corpus-test-writer.jsonl" --references "$out/$corpus-test.txt" \
-    --lm smollm2 --json > "$out/$corpus.json"
+    --lm "${LM:-smollm2}" --json > "$out/$corpus.json"
   cp "$out/$corpus.json" "$project/results/embedded-$corpus.json"
 }
 samples() { # CORPUS KEYWORDS MODEL
