@@ -53,8 +53,8 @@ PARTS = {
         "What int8 changes",
         "That float32 in onnxruntime writes what PyTorch writes is a test: `pytest -m slow tests/runtime/test_onnx.py` "
         "compares 1,000 texts of each embedded model. A hundred texts are too few to tell 0.1 BLEU-4. With "
-        "`--lists 1000` the differences are -0.04 for `wiki` (95 %: -0.18 to +0.10), 0.00 for `news` (-0.17 to +0.15) "
-        "and -0.04 for `reviews` (-0.13 to +0.06), and 99.5 to 99.7 % of the decisions are the same.",
+        "`--lists 400` the differences are +0.02 for `wiki` (95 %: -0.21 to +0.28), +0.07 for `news` (-0.28 to +0.40) "
+        "and -0.06 for `reviews` (-0.25 to +0.14), and 99.2 to 99.5 % of the decisions are the same.",
         "benchmarks/runtime.py --part int8 --lists 100",
     ),
     "writer": Part(
