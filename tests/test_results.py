@@ -150,6 +150,12 @@ def test_pages_and_cards_agree_with_the_files(recipe: ModuleType) -> None:
     assert list(recipe.complaints(ROOT)) == []
 
 
+def test_what_is_kept_of_a_run_names_no_place_on_the_machine_that_ran_it() -> None:
+    for path in sorted((ROOT / "results").glob("*.json")):
+        made_by = [system["made_by"] for system in json.loads(path.read_text("utf-8"))["systems"]]
+        assert not [one["model"] for one in made_by if one and Path(one["model"]).is_absolute()], path.name
+
+
 @pytest.mark.parametrize("folder", CHECKPOINTS, ids=lambda folder: folder.name)
 def test_a_card_says_what_the_config_says(folder: Path) -> None:
     card = (folder / "README.md").read_text("utf-8")
