@@ -324,7 +324,7 @@ def _current_name(name: str) -> str | None:
     # The decoder is tied: its weight is the word embeddings, its bias is cls.predictions.bias.
     if not re.match(r"bert\.(embeddings|encoder)\.|cls\.predictions\.(bias|transform)", name):
         return None
-    return None if name.endswith("position_ids") else name
+    return None if name.endswith(COUNTED) else name
 
 
 def _vocabulary_of(folder: Path, weights: dict[str, torch.Tensor]) -> Vocabulary:
