@@ -64,7 +64,7 @@ class Table:
 
     def __init__(self, corpus: str, most: int, lists: int) -> None:
         self.lists, people = validation(corpus, most, lists)
-        self.evaluator = Evaluator(tuple(people), scorer=None, replications=0)
+        self.evaluator = Evaluator(tuple(people), replications=0)
         base, self.language = open_base()
         self.base = base.to(torch.bfloat16)
         self.people = self.likelihood([as_written(text) for text in people])

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # The paper's tables of quality and speed, for POINTER and the systems it is compared with: tables.sh reviews|news [OUT]
 # Trains every system with the same budget (MINUTES=40 of processor time, one thread), lets each write from the keywords of
-# the 1,000 test texts (CGMH, which is slow, from the first FEW=100), and measures quality, perplexity under SmolLM2 too, and
-# speed, in batches and one text at a time. All of it, and texts for the keyword lists of the paper's appendix, goes to results/
-# and from there to docs/results.md and docs/results-texts.md. Needs POINTER_DATA (the corpora) and an idle machine; with
-# METEOR_JAR=meteor-1.5.jar it measures that METEOR, too. Goes on where it was interrupted. `tables.sh --check` says where pages
-# and results disagree.
+# the 1,000 test texts, and measures quality and speed, in batches and one text at a time. CGMH and the best of eight drafts
+# of the writer, which are slow, write for the first FEW=100; for these, perplexity is also measured under SmolLM2, which
+# judges some texts a second. All of it, and texts for the keyword lists of the paper's appendix, goes to results/ and from
+# there to docs/results.md and docs/results-texts.md. Needs POINTER_DATA (the corpora) and an idle machine; with
+# METEOR_JAR=meteor-1.5.jar it measures that METEOR, too. Goes on where it was interrupted. `tables.sh --check` says where
+# pages and results disagree.
 set -euo pipefail
 here=$(dirname "$0")
 if [ "${1:-}" = --check ]; then exec python "$here/results.py" --check; fi
@@ -60,24 +61,22 @@ everything() { # KEYS FOLDER ARGUMENT...
 cgmh() { write "$1" "$2" cgmh --system cgmh --model "$runs/$name-cgmh" --setting candidates="${CANDIDATES:-20}"; }
 everything "$out/keys.txt" all
 cgmh "$out/keys-few.txt" few
+write "$out/keys-few.txt" few writer-best-of-8 --model writer --style "$name" --best-of 8
 for file in "$out"/all/*.jsonl; do head -n "$few" "$file" > "$out/few/${file##*/}"; done
 everything "$out/keys-alone.txt" alone --batch-size 1
 everything "$here/appendix-$name.txt" appendix
 cgmh "$here/appendix-$name.txt" appendix
 
-compare() { # FOLDER REFERENCES
+compare() { # FOLDER REFERENCES ARGUMENT...
   local files=("$out/$1/pointer-greedy.jsonl") file
   for file in "$out/$1"/*.jsonl; do
     [ "${file##*/}" = pointer-greedy.jsonl ] || files+=("$file")
   done
   pointer compare "${files[@]}" --references "$2" ${METEOR_JAR:+--meteor-jar "$METEOR_JAR"} --json \
-    --plot "$project/docs/results-$name-$1.png" > "$out/$1.json"
+    --plot "$project/docs/results-$name-$1.png" --lm embedded "${@:3}" > "$out/$1.json"
   cp "$out/$1.json" "$project/results/$name-$1.json"
-  # Under a language model that is none of ours; the writer is built on it, and its row says so.
-  pointer compare "${files[@]}" --references "$2" --json --lm smollm2 > "$out/$1-lm.json"
-  cp "$out/$1-lm.json" "$project/results/$name-$1-lm.json"
 }
 compare all "$out/references.txt"
-compare few "$out/references-few.txt"
+compare few "$out/references-few.txt" --lm smollm2 # the writer is built on it, and its row says so
 python "$here/../benchmarks/systems.py" "$out" "$runs/$name" --results "$project/results/$name" --plot "$project/docs/speed-$name.png"
 python "$here/results.py" --root "$project"

@@ -17,6 +17,7 @@ from pointer.checkpoint import embedded_folder
 RECIPES = Path(__file__).parents[1] / "recipes"
 SYSTEMS = ["cgmh", "nmstg", "autoregressive-greedy", "autoregressive-sample", "grid-beam", "keywords"]
 OURS = ["pointer-greedy", "pointer-sample", "pointer-beam", "writer-greedy"]
+BEAMS = ["ours-beam", "ours-beam-exact", "paper-beam"]
 
 
 def run(recipe: str, *arguments: str, folder: Path, **environment: str) -> str:
@@ -39,7 +40,12 @@ def printed(recipe: str, folder: Path, **environment: str) -> str:
     (folder / "data" / "yelp").mkdir(parents=True)
     for name, part in {"train": lines[:60], "valid": lines[60:74], "test": lines[74:]}.items():
         (folder / "data" / "yelp" / f"{name}.txt.xz").write_bytes(lzma.compress("\n".join([*part, ""]).encode()))
-    return run(recipe, "reviews", folder=folder, POINTER_DATA=str(folder / "data"), RUNS="runs", **environment)
+    return run(recipe, "reviews", folder=folder, **corpora(folder), **environment)
+
+
+def corpora(folder: Path) -> dict[str, str]:
+    """Where a recipe finds its corpora and keeps its runs."""
+    return {"POINTER_DATA": str(folder / "data"), "RUNS": "runs"}
 
 
 def paged(folder: Path, tables: list[str], columns: str) -> Path:
@@ -52,14 +58,16 @@ def paged(folder: Path, tables: list[str], columns: str) -> Path:
 
 @pytest.mark.slow
 def test_one_command_prints_quality_and_speed_of_every_system(tmp_path: Path) -> None:
-    page = paged(tmp_path, ["reviews-all", "reviews-few", "reviews-all-lm", "reviews-few-lm"], "BLEU-2, PPL")
+    page = paged(tmp_path, ["reviews-all", "reviews-few"], "BLEU-2, PPL")
     (tmp_path / "docs" / "results-texts.md").write_text("<!-- table reviews-texts -->\n<!-- end of table -->\n")
     settings = {"MINUTES": "0.02", "FEW": "3", "STEPS": "10", "CANDIDATES": "3", "PROJECT": str(tmp_path)}
     printed("tables.sh", tmp_path, **settings)
     every, few = page.read_text().split("<!-- end of table -->")[:2]
-    assert all(f"| {name} |" in few for name in [*SYSTEMS, *OURS]) and "| cgmh |" not in every
+    assert all(f"| {name} |" in few for name in [*SYSTEMS, *OURS, "writer-best-of-8"]) and "| cgmh |" not in every
     speed = json.loads((tmp_path / "results" / "reviews-speed.json").read_text())["systems"]
-    assert {one["name"] for one in speed} == {*SYSTEMS, *OURS} - {"keywords"}
+    assert {one["name"] for one in speed} == {*SYSTEMS, *OURS, "writer-best-of-8"} - {"keywords"}
+    judged = json.loads((tmp_path / "results" / "reviews-few.json").read_text())["systems"][0]["metrics"]
+    assert {"PPL", "PPL ratio (smollm2)"} <= judged.keys()
     assert all(one["metrics"]["Seconds for 1,000 texts"]["value"] > 0 for one in speed)
     texts = (tmp_path / "docs" / "results-texts.md").read_text()
     assert "**service, perfect, delicious, service, awesome, good, place**" in texts
@@ -69,13 +77,16 @@ def test_one_command_prints_quality_and_speed_of_every_system(tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_one_command_tells_what_start_schedule_and_search_are_worth(tmp_path: Path) -> None:
-    page = paged(tmp_path, ["reviews-ablation-all", "reviews-ablation-few"], "BLEU-2, PPL, Seconds")
+    columns = "BLEU-2, PPL, Seconds"
+    page = paged(tmp_path, [f"reviews-{part}" for part in ("order", "beams")], columns)
     settings = {"TOKENS": "2000", "FEW": "3", "MINILM": str(embedded_folder("wiki")), "PROJECT": str(tmp_path)}
     printed("ablations.sh", tmp_path, **settings)
-    every, few = page.read_text().split("<!-- end of table -->")[:2]
-    assert all(f"| {name} |" in every for name in ("ours", "no-wiki", "paper", "balanced", "uniform"))
-    beams = ("ours-beam", "ours-beam-exact", "paper-beam")
-    assert all(f"| {name} |" in few for name in ("ours-greedy", "paper-greedy", *beams))
+    orders, beams = page.read_text().split("<!-- end of table -->")[:2]
+    assert all(f"| {name} |" in orders for name in ("ours", "paper", "balanced", "uniform"))
+    assert all(f"| {name} |" in beams for name in ("ours-greedy", "paper-greedy", *BEAMS))
+    page.write_text(f"<!-- table reviews-start: {columns} -->\n<!-- end of table -->\n")
+    run("ablations.sh", "reviews", "start", folder=tmp_path, **corpora(tmp_path), **settings)
+    assert all(f"| {name} |" in page.read_text() for name in ("ours", "no-wiki"))
 
 
 @pytest.mark.slow

@@ -35,7 +35,7 @@ TEXTS = (
 class Counting:
     """A scorer that charges a nat for every letter."""
 
-    signature = "letters"
+    name = signature = "letters"
 
     def losses(self, texts: list[str], progress: object = None) -> list[Loss]:
         return [Loss(float(len(text.replace(" ", ""))), len(text.split())) for text in texts]
@@ -103,7 +103,7 @@ def test_case_and_spacing_cost_nothing_unless_lines_are_taken_raw() -> None:
 
 
 def test_every_formula_on_whole_sums_gives_the_value_of_its_tool() -> None:
-    found = evaluated(scorer=Counting())
+    found = evaluated(scorers=(Counting(),))
     for result in found.results.values():
         if result.metric.of is not None:
             assert result.metric.of(np.ones((1, 4)))[0] == pytest.approx(result.metric.value), result.metric.name
@@ -115,15 +115,15 @@ def test_a_weight_counts_like_a_repeated_text(weights: list[int]) -> None:
     """Bootstrap values equal those of the corpus that the sample stands for."""
     repeated = tuple(text for text, times in zip(TEXTS, weights, strict=True) for _ in range(times))
     references = tuple(text for text, times in zip(REFERENCES, weights, strict=True) for _ in range(times))
-    of_sample = Evaluator(references, replications=0, scorer=Counting()).evaluate(System("b", repeated))  # type: ignore[arg-type]
-    for name, result in evaluated(scorer=Counting()).results.items():
+    of_sample = Evaluator(references, replications=0, scorers=(Counting(),)).evaluate(System("b", repeated))  # type: ignore[arg-type]
+    for name, result in evaluated(scorers=(Counting(),)).results.items():
         if name in of_sample.results and result.metric.of is not None and not name.startswith("NIST"):
             got = result.metric.of(np.array([weights], float))[0]
             assert got == pytest.approx(value(of_sample, name)), name
 
 
 def test_perplexity_is_also_a_ratio_to_that_of_people() -> None:
-    found = evaluated(("aa b",), ("aaa b",), scorer=Counting())
+    found = evaluated(("aa b",), ("aaa b",), scorers=(Counting(),))
     assert value(found, "PPL") == pytest.approx(math.exp(3 / 2))
     assert value(found, "PPL ratio") == pytest.approx(math.exp(3 / 2 - 4 / 2))
     assert found.results["PPL"].metric.signature.startswith("PPL|letters|")
@@ -136,7 +136,7 @@ def test_a_scorer_that_has_nothing_to_say_is_one_sentence() -> None:
             return [Loss(0.0, 0) for _ in texts]
 
     with pytest.raises(DataError, match="Expected texts with at least one token to scorer, found none"):
-        evaluated(scorer=Silent())
+        evaluated(scorers=(Silent(),))
 
 
 def test_coverage_asks_for_order_and_number() -> None:

@@ -130,21 +130,38 @@ def test_smollm2_scores_once_it_is_fetched_and_its_kin_are_named(pointer: Run, f
     (files / "picked.jsonl").write_text(good.replace('"options": {}', '"options": {"best_of": 8}'))
     (files / "own.jsonl").write_text(good.replace('"options": {}', '"options": {"best_of": 8, "pick_by": "model"}'))
     systems = ["good.jsonl", "kin.jsonl", "picked.jsonl", "own.jsonl", "bad.txt"]
-    command = ["compare", *systems, "--references", "refs.txt", "--lm", "smollm2", "--bootstrap", "0"]
-    missing = pointer(*command)
+    command = ["compare", *systems, "--references", "refs.txt", "--bootstrap", "0"]
+    missing = pointer(*command, "--lm", "smollm2")
     assert missing.returncode == 1 and missing.stderr.count("\n") == 1
     assert "Expected the language model SmolLM2 on this machine, found none." in missing.stderr
     assert "pointer fetch smollm2" in missing.stderr
 
-    report = report_of(pointer(*command, "--json", POINTER_CACHE=str(cache)).stdout)
+    fetched = {"POINTER_CACHE": str(cache)}
+    report = report_of(pointer(*command, "--lm", "smollm2", "--json", **fetched).stdout)
     assert report["settings"]["scorer"].startswith("scorer:smollm2|begin:document|end:no|")
     assert all(system["metrics"]["PPL"]["value"] > 1 for system in report["systems"])
     assert report["notes"][-2:] == [
         "PPL: smollm2 also is the model behind kin, which it is bound to find easy.",
         "PPL: smollm2 also picked among the drafts of picked, which it is bound to find easy.",
     ]
-    embedded = report_of(pointer(*command, "--lm", "embedded", "--json").stdout)
+    embedded = report_of(pointer(*command, "--json").stdout)
     assert not any("also" in note for note in embedded["notes"])
+
+    both = report_of(pointer(*command, "--lm", "embedded", "--lm", "smollm2", "--json", **fetched).stdout)
+    assert both["notes"][-2:] == report["notes"][-2:]
+    assert both["settings"]["scorer"] == " + ".join(one["settings"]["scorer"] for one in (embedded, report))
+    for system, first, second in zip(both["systems"], embedded["systems"], report["systems"], strict=True):
+        for name in ("PPL", "PPL ratio"):
+            assert system["metrics"][name] == first["metrics"][name]
+            assert system["metrics"][f"{name} (smollm2)"]["value"] == second["metrics"][name]["value"]
+
+
+@pytest.mark.parametrize("wanted", [["embedded", "embedded"], ["none", "embedded"]])
+def test_scorers_that_exclude_each_other_are_refused(pointer: Run, files: Path, wanted: list[str]) -> None:
+    scorers = [argument for name in wanted for argument in ("--lm", name)]
+    done = pointer("evaluate", "refs.txt", "--references", "refs.txt", *scorers)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert f"lm: expected different scorers, or none alone, found {', '.join(wanted)}." in done.stderr
 
 
 def test_latex_is_the_paper_s_table_and_fits_its_page(pointer: Run, files: Path) -> None:

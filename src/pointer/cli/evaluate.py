@@ -25,9 +25,10 @@ ConstraintFile = Annotated[
 Separator = Annotated[str, typer.Option(help="What stands between constraints in one line.")]
 Raw = Annotated[bool, typer.Option("--raw", help="Take lines as they are: keep case, split at blanks only.")]
 LanguageModel = Annotated[
-    str,
+    list[str] | None,
     typer.Option(
-        help="Scorer of perplexity: embedded, smollm2, none, kenlm:FILE, or a causal model (folder or Hub id)."
+        help="Scorer of perplexity: embedded (unless said), smollm2, none, kenlm:FILE, or a causal model (folder or "
+        "Hub id). Give it twice to hear two."
     ),
 ]
 MeteorJar = Annotated[Path | None, typer.Option(help="Also METEOR 1.5, by this jar (needs Java).")]
@@ -50,7 +51,7 @@ def evaluate(
     constraints: ConstraintFile = None,
     separator: Separator = ";",
     raw: Raw = False,
-    lm: LanguageModel = "embedded",
+    lm: LanguageModel = None,
     bootstrap: Bootstrap = 1000,
     seed: Seed = 0,
     markdown: Markdown = False,
@@ -107,7 +108,7 @@ def compare(
     constraints: ConstraintFile = None,
     separator: Separator = ";",
     raw: Raw = False,
-    lm: LanguageModel = "embedded",
+    lm: LanguageModel = None,
     meteor_jar: MeteorJar = None,
     bootstrap: Bootstrap = 1000,
     seed: Seed = 0,
@@ -147,7 +148,7 @@ def _measure(
     constraints: str | None,
     separator: str,
     raw: bool,
-    lm: str,
+    lm: list[str] | None,
     bootstrap: int,
     seed: int,
     meteor_jar: Path | None,
@@ -160,14 +161,22 @@ def _measure(
     expected = read_texts(references)
     systems = [_system(output, references, expected, constraints, separator) for output in outputs]
     with bar() as progress:
-        scorer = None if lm == "none" else open_scorer(lm)
-        evaluator = Evaluator(expected, raw, scorer, bootstrap, seed, progress, meteor_jar)
+        scorers = tuple(open_scorer(name) for name in _scorers(lm or ["embedded"]))
+        evaluator = Evaluator(expected, raw, scorers, bootstrap, seed, progress, meteor_jar)
         found = []
         for done, system in enumerate(systems):
             progress("measuring", done, len(systems) + 1)
             found.append(evaluator.evaluate(system))
         progress("measuring", len(systems), len(systems) + 1)
         return Report(evaluator, found, evaluator.human()), systems
+
+
+def _scorers(lm: list[str]) -> list[str]:
+    """The names of the scorers that are wanted."""
+    if len(set(lm)) < len(lm) or ("none" in lm and len(lm) > 1):
+        found = ", ".join(lm)
+        raise UsageError(f"lm: expected different scorers, or none alone, found {found}.", "Leave one away.")
+    return [] if lm == ["none"] else lm
 
 
 def _system(

@@ -69,13 +69,13 @@ class Evaluator:
     references: tuple[str, ...]
     raw: bool = False
     """Take the lines as they are, split at blanks, in the place of `canonical`."""
-    scorer: "Scorer | None" = None
-    """The language model that measures perplexity; None: none does."""
+    scorers: "tuple[Scorer, ...]" = ()
+    """The language models that measure perplexity; metrics of those behind the first have their name."""
     replications: int = 1000
     """Bootstrap samples; 0 for no intervals."""
     seed: int = 0
     progress: "Progress | None" = None
-    """Told how far the scorer is."""
+    """Told how far a scorer is."""
     meteor_jar: Path | None = None
     """Where METEOR 1.5 is, to be asked too."""
 
@@ -97,10 +97,11 @@ class Evaluator:
         return self.words(self.references)
 
     @cached_property
-    def _expected_losses(self) -> "list[Loss]":
-        assert self.scorer is not None
-        losses: list[Loss] = self.scorer.losses([" ".join(words) for words in self._expected], self.progress)
-        return losses
+    def _expected_losses(self) -> "list[list[Loss]]":
+        return [self._losses(scorer, self._expected) for scorer in self.scorers]
+
+    def _losses(self, scorer: "Scorer", words: list[list[str]]) -> "list[Loss]":
+        return scorer.losses([" ".join(text) for text in words], self.progress)
 
     def evaluate(self, system: System) -> Evaluation:
         """Measure a system's texts beside the references."""
@@ -119,10 +120,15 @@ class Evaluator:
 
     def human(self) -> Evaluation:
         """Measure the references themselves, as far as that needs no reference."""
-        metrics = self._alone(self._expected)
-        if self.scorer is not None:
-            metrics.append(_ppl(self._expected_losses, self.scorer.signature, self.form))
+        scored = zip(self._ppl_names, self.scorers, self._expected_losses, strict=True)
+        perplexities = [_ppl(name, losses, scorer.signature, self.form) for name, scorer, losses in scored]
+        metrics = [*self._alone(self._expected), *perplexities]
         return self._with_intervals(System("human", self.references), metrics)
+
+    @property
+    def _ppl_names(self) -> list[str]:
+        """What the perplexity by each scorer is called."""
+        return ["PPL" if scorer is self.scorers[0] else f"PPL ({scorer.name})" for scorer in self.scorers]
 
     def _check(self, system: System) -> None:
         if len(system.texts) != len(self.references):
@@ -147,17 +153,12 @@ class Evaluator:
         return [ours, Metric("METEOR 1.5", theirs, f"METEOR 1.5|jar|-l en -norm|form:{self.form}|corpus", 1, True)]
 
     def _perplexity(self, words: list[list[str]]) -> list[Metric]:
-        if self.scorer is None:
-            return []
-        losses = self.scorer.losses([" ".join(text) for text in words], self.progress)
-        one = _ppl(losses, self.scorer.signature, self.form)
-        both = np.hstack([np.array(losses, float), np.array(self._expected_losses, float)])
-
-        def ratio(sums: Array) -> Array:
-            return np.exp(sums[:, 0] / sums[:, 1] - sums[:, 2] / sums[:, 3])
-
-        signature = one.signature.replace("PPL", "PPL ratio", 1) + "|over:references"
-        return [one, _additive("PPL ratio", both, ratio, signature, 0)]
+        found = []
+        for name, scorer, expected in zip(self._ppl_names, self.scorers, self._expected_losses, strict=True):
+            losses = self._losses(scorer, words)
+            one = _ppl(name, losses, scorer.signature, self.form)
+            found += [one, _ppl_ratio(one, losses, expected)]
+        return found
 
     def _with_intervals(self, system: System, metrics: list[Metric]) -> Evaluation:
         samples: dict[str, list[Array]] = {metric.name: [] for metric in metrics}
@@ -398,17 +399,28 @@ def _length(words: list[list[str]], form: str) -> Metric:
     return _mean("Length", map(len, words), f"Length|form:{form}|split:blanks|mean of texts", 0)
 
 
-def _ppl(losses: "Sequence[Loss]", signature: str, form: str) -> Metric:
+def _ppl(name: str, losses: "Sequence[Loss]", signature: str, form: str) -> Metric:
     from pointer.evaluation.perplexity import perplexity
 
     return _additive(
-        "PPL",
+        name,
         np.array(losses, float),
         lambda sums: np.exp(sums[:, 0] / sums[:, 1]),
         f"PPL|{signature}|form:{form}|corpus",
         -1,
         value=perplexity(losses),
     )
+
+
+def _ppl_ratio(one: Metric, losses: "Sequence[Loss]", expected: "Sequence[Loss]") -> Metric:
+    """A perplexity divided by that of the references."""
+
+    def ratio(sums: Array) -> Array:
+        return np.exp(sums[:, 0] / sums[:, 1] - sums[:, 2] / sums[:, 3])
+
+    name, signature = (text.replace("PPL", "PPL ratio", 1) for text in (one.name, one.signature))
+    both = np.hstack([np.array(losses, float), np.array(expected, float)])
+    return _additive(name, both, ratio, signature + "|over:references", 0)
 
 
 def _coverage(system: System) -> list[Metric]:

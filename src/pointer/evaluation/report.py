@@ -72,7 +72,7 @@ class Report:
                 "form": self.evaluator.form,
                 "bootstrap": self.evaluator.replications,
                 "seed": self.evaluator.seed,
-                "scorer": self.evaluator.scorer.signature if self.evaluator.scorer else None,
+                "scorer": " + ".join(scorer.signature for scorer in self.evaluator.scorers) or None,
             },
             "texts": len(self.evaluator.references),
             "systems": [_evaluation_dict(one) for one in self.systems],
@@ -123,18 +123,18 @@ class Report:
         notes = [f"{len(self.evaluator.references):,} texts."]
         if len(self.systems) > 1:
             notes.append(f"Bold: the best system. *: differs from {first}, p < {SIGNIFICANT} (paired bootstrap).")
-        scorer = self.evaluator.scorer.name if self.evaluator.scorer else None
-        for how, names in self._kin(scorer).items():
-            notes.append(f"PPL: {scorer} also {how} {', '.join(names)}, which it is bound to find easy.")
+        for scorer in self.evaluator.scorers:
+            for how, names in self._kin(scorer.name).items():
+                notes.append(f"PPL: {scorer.name} also {how} {', '.join(names)}, which it is bound to find easy.")
         return notes
 
-    def _kin(self, scorer: str | None) -> dict[str, list[str]]:
-        """Systems that the scorer of perplexity has a part in, as far as their files say so, by that part."""
+    def _kin(self, scorer: str) -> dict[str, list[str]]:
+        """Systems that a scorer of perplexity has a part in, as far as their files say so, by that part."""
         found: dict[str, list[str]] = {}
         for one in self.systems:
             made_by = one.system.made_by or {}
             options = made_by.get("options") or {}
-            if scorer is not None and scorer == base_of(str(made_by.get("model"))):
+            if scorer == base_of(str(made_by.get("model"))):
                 found.setdefault("is the model behind", []).append(one.system.name)
             elif scorer == SMOLLM2 and options.get("best_of", 1) > 1 and options.get("pick_by") not in ("model", "mbr"):
                 found.setdefault("picked among the drafts of", []).append(one.system.name)
