@@ -74,9 +74,9 @@ def report(found: list[Speed]) -> dict[str, Any]:
 
     def metrics(one: Speed) -> dict[str, float | None]:
         return {
-            "Training, tokens/s": one.training,
-            f"Seconds for {EXAMPLES:,} texts": one.seconds,
-            "Times POINTER greedy": one.seconds / greedy.seconds,
+            "Tokens/s in training": one.training,
+            f"Seconds for {EXAMPLES} texts": one.seconds,
+            "Times pointer-greedy": one.seconds / greedy.seconds,
             "Milliseconds alone": one.alone and 1000 * one.alone,
             "Texts": one.texts,
         }

@@ -59,6 +59,11 @@ def paged(folder: Path, tables: list[str], columns: str) -> Path:
 @pytest.mark.slow
 def test_one_command_prints_quality_and_speed_of_every_system(tmp_path: Path) -> None:
     page = paged(tmp_path, ["reviews-all", "reviews-few"], "BLEU-2, PPL")
+    with page.open("a") as more:
+        for name in ("reviews-speed: Seconds for 1000 texts, Milliseconds alone", "reviews-ratings"):
+            more.write(f"<!-- table {name} -->\n<!-- end of table -->\n")
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "reviews-ratings.md").write_text("Not rated yet.")
     (tmp_path / "docs" / "results-texts.md").write_text("<!-- table reviews-texts -->\n<!-- end of table -->\n")
     settings = {"MINUTES": "0.02", "FEW": "3", "STEPS": "10", "CANDIDATES": "3", "PROJECT": str(tmp_path)}
     printed("tables.sh", tmp_path, **settings)
@@ -68,11 +73,19 @@ def test_one_command_prints_quality_and_speed_of_every_system(tmp_path: Path) ->
     assert {one["name"] for one in speed} == {*SYSTEMS, *OURS, "writer-best-of-8"} - {"keywords"}
     judged = json.loads((tmp_path / "results" / "reviews-few.json").read_text())["systems"][0]["metrics"]
     assert {"PPL", "PPL ratio (smollm2)"} <= judged.keys()
-    assert all(one["metrics"]["Seconds for 1,000 texts"]["value"] > 0 for one in speed)
+    assert all(one["metrics"]["Seconds for 1000 texts"]["value"] > 0 for one in speed)
     texts = (tmp_path / "docs" / "results-texts.md").read_text()
     assert "**service, perfect, delicious, service, awesome, good, place**" in texts
     for picture in ("results-reviews-all", "results-reviews-few", "speed-reviews"):
         assert (tmp_path / "docs" / f"{picture}.png").stat().st_size > 0
+
+    study = {"SAMPLES": "3", "READ": "2", "READERS": "1", "PROJECT": str(tmp_path)}
+    run("study.sh", "new", "reviews", folder=tmp_path, **study)
+    (tmp_path / "results" / "reviews-ratings.md").unlink()
+    rate = [sys.executable, "-m", "pointer", "judge", "rate", "studies/reviews/ratings"]
+    subprocess.run(rate, cwd=tmp_path, input="3\n" * 100, text=True, check=True, capture_output=True)
+    run("study.sh", "report", "reviews", folder=tmp_path, **study)
+    assert "| writer-best-of-8 | 0.0 % |" in page.read_text() and "| human | 0.0 % |" in page.read_text()
 
 
 @pytest.mark.slow

@@ -390,6 +390,13 @@ def test_a_later_constraint_does_not_open_the_text() -> None:
     assert found.text == "The castle dog"
 
 
+def test_a_constraint_is_not_said_behind_a_mark_without_its_space() -> None:
+    language = LANGUAGES["chat"]
+    script = {"": {"The": 0.0}, "The": {" (": 0.0}, "The (": {"dog": 0.0, "The": -1.0}, "The (The": {" dog": 0.0}}
+    found = writer(language, telling(language, ["dog"], script)).generate(["dog"])
+    assert found.text == "The (The dog"
+
+
 def test_a_stop_word_among_later_constraints_may_be_said_before_its_turn() -> None:
     language = LANGUAGES["chat"]
     script = {"": {"The": 0.0}, "The": {" not": 0.0}, "The not": {" castle": 0.0}, "The not castle": {" not": 0.0}}

@@ -109,6 +109,12 @@ class Draft:
         """Does the text end with a space that belongs to a number?"""
         return bool(self.pieces) and self.pieces[-1].text == " "
 
+    @property
+    def ends_with_mark(self) -> bool:
+        """Is the last that was inserted a mark, which a word may touch?"""
+        last = self.pieces[-1] if self.pieces else None
+        return last is not None and last.owner == INSERTED and not last.text[-1:].isalnum() and not self.is_spaced
+
     @cached_property
     def tail(self) -> str | None:
         """The marks that touch the last constraint, if nothing else came after it; None where there is a space."""
@@ -360,7 +366,7 @@ class CausalEngine(Loop[Draft]):
             total = logsumexp(own[tokens])
             if self.guidance.forms is not None and not draft.pending and form == self._likeliest(own, forms, number):
                 # A model that would say another form of the word wants the word: the decoder knows which it may have.
-                others = list({*self.rules.forms(draft.demand.items[number], draft)} - {*copies})
+                others = list({*self.rules.forms(draft.demand.items[number], self.rules.lead(draft))} - {*copies})
                 scores[others] = NEVER
                 total = np.logaddexp(total, logsumexp(own[others]) + self.guidance.forms)
             is_free = draft.demand.items[number].optional
@@ -713,9 +719,12 @@ class Rules:
                 found.setdefault(text.lower(), []).append(token)
         return found
 
-    def forms(self, item: Item, draft: Draft) -> list[int]:
+    def lead(self, draft: Draft) -> str:
+        """What stands before a word that comes next."""
+        return "" if draft.is_spaced else " " if draft.pieces else self.language.lead
+
+    def forms(self, item: Item, lead: str) -> list[int]:
         """The tokens that begin a form of a constraint: of `stood`, those of stand, stands and standing too."""
-        lead = "" if draft.is_spaced else " " if draft.pieces else self.language.lead
         if (lead, item.forms) not in self._forms:
             found = {token for form in item.forms for token in self._first_pieces(form, lead)}
             self._forms[lead, item.forms] = sorted(found)
@@ -732,7 +741,7 @@ class Rules:
         return [token for token in told if len(pieces[token]) > 1]
 
     def refused(self, draft: Draft) -> list[int]:
-        """Tokens that would repeat a word or three tokens, or say a constraint before its turn."""
+        """Tokens that would repeat a word or three tokens, or say a constraint before its turn or without its space."""
         word, before = draft.last_words
         found: list[int] = []
         if self.guidance.no_repeat:
@@ -742,8 +751,12 @@ class Rules:
             demand, next_ones = draft.demand, draft.demand.available(draft.done)
             for number in demand.waiting(draft.done):
                 item = demand.items[number]
-                if number not in next_ones and item.forms[0].lower() not in stop_words():
-                    found += self.forms(item, draft)
+                if item.forms[0].lower() in stop_words():
+                    continue
+                if number not in next_ones:
+                    found += self.forms(item, self.lead(draft))
+                if draft.ends_with_mark:  # a constraint has a space before it
+                    found += self.forms(item, "")
         begun = word.lstrip("'\u2019")
         if self.guidance.no_repeat and draft.tail is None and before.startswith(begun):  # in pieces
             found += self.by_text.get(before[len(begun) :], [])

@@ -42,7 +42,8 @@ class Guidance:
     """Another form of the next constraint (`stands` for `stood`) counts for it: this is added to the log-probability of
     those forms. None: forms are words like any other."""
     turns: bool = True
-    """A constraint is not said before its turn, in any form: it would be said twice, or out of order."""
+    """A constraint is not said before its turn, nor right behind a mark, in any form: it would be said twice, or out of
+    order."""
     urgency: float = 0.3
     """What the next constraint gains with every token of a gap that has more than ten."""
     no_repeat: bool = True
