@@ -25,7 +25,7 @@ from pointer.decoding.parallel import ParallelPointer
 from pointer.decoding.presets import PRESETS, Preset
 from pointer.evaluation.metrics import Evaluator
 from pointer.evaluation.outputs import System
-from pointer.writing import Unit, write
+from pointer.writing import as_written
 
 DEFAULT = PRESETS["default"]
 OFF: dict[str, Preset] = {
@@ -52,11 +52,6 @@ COLUMNS = (
 DOUBLED = re.compile(r"\b(\w+) \1\b", re.IGNORECASE)
 STRAY = re.compile(r"[.,!?;:]\s*[.,;:]| -( |$)|^[.,;:]")
 """Two marks in a row, a hyphen that joins nothing, a mark at the start."""
-
-
-def as_written(text: str) -> str:
-    """A text whose marks have spaces round them, as people write it."""
-    return write([Unit(word) for word in text.split()], {})[0] if " ." in text else text
 
 
 class Table:

@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pointer.evaluation.report import mark
-from pointer.evaluation.table import Cell, Table
+from pointer.evaluation.table import markdown_text
 
 EXAMPLES = 1000
 """Texts that times are given for, as in the paper."""
+BOLD = ("\x02", "\x03")
+"""What stands for the signs of bold type until a text is markdown."""
 
 
 class Speed(NamedTuple):
@@ -90,8 +92,10 @@ def report(found: list[Speed]) -> dict[str, Any]:
 
 
 def marked(record: dict[str, Any]) -> str:
-    """A text with its constraints in bold, and what it lacks behind it."""
-    text = mark(record["text"], record["constraints"], "**", "**")
+    """A text in markdown, with its constraints in bold and what it lacks behind it."""
+    text = markdown_text(mark(record["text"], record["constraints"], *BOLD))
+    for sign in BOLD:
+        text = text.replace(sign, "**")
     return text + (f" *(lacks {', '.join(record['missing'])})*" if record["missing"] else "")
 
 
@@ -101,13 +105,9 @@ def appendix(out: Path) -> str:
     lists = [record["constraints"] for record in next(iter(systems.values()))]
     parts = []
     for number, constraints in enumerate(lists):
-        rows = [[name, marked(records[number])] for name, records in systems.items() if name != "keywords"]
-        parts.append(f"**{', '.join(constraints)}**\n\n" + _markdown(["system", "text"], rows))
+        rows = [f"| {name} | {marked(records[number])} |" for name, records in systems.items() if name != "keywords"]
+        parts.append("\n".join([f"**{', '.join(constraints)}**\n", "| system | text |", "| --- | --- |", *rows]))
     return "\n\n".join(parts)
-
-
-def _markdown(columns: list[str], rows: list[list[str]]) -> str:
-    return Table("", columns, [[Cell(text) for text in row] for row in rows]).markdown()
 
 
 def plot(found: list[Speed], path: Path) -> None:

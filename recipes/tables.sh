@@ -43,7 +43,7 @@ head -n 20 "$out/keys.txt" > "$out/keys-alone.txt"
 write() { # KEYS FOLDER NAME ARGUMENT...
   local keys=$1 into=$2 as=$3
   shift 3
-  pointer generate --timed -f "$keys" -o "$out/$into/$as.jsonl" "$@"
+  pointer generate --timed --threads 1 -f "$keys" -o "$out/$into/$as.jsonl" "$@"
 }
 everything() { # KEYS FOLDER ARGUMENT...
   local given=("$1" "$2") more=("${@:3}")

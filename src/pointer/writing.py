@@ -65,6 +65,15 @@ def write(units: Sequence[Unit], casing: Mapping[str, Mapping[str, str]]) -> tup
     return written, spans
 
 
+def as_written(text: str) -> str:
+    """A text whose marks have spaces round them, as people write it; any other as it is.
+
+    >>> as_written("I don ' t know .")
+    "I don't know."
+    """
+    return write([*map(Unit, text.split())], {})[0] if " ." in text else text
+
+
 def _is_mark(unit: Unit) -> bool:
     return unit.constraint is None and len(unit.text) == 1 and not unit.text.isalnum()
 
