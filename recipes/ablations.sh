@@ -26,14 +26,14 @@ pointer keywords "$out/references.txt" --max "$most" --separator "; " > "$out/ke
 for file in references keys; do head -n "$few" "$out/$file.txt" > "$out/$file-few.txt"; done
 
 fit() { # NAME START SETTING...
-  local run=$runs/$name-$part-$1 start=$2
+  local run=$runs/$name-ablation-$1-$tokens start=$2
   shift 2
   pointer train "$runs/$name-data" --init "$start" --validation "$runs/$name-valid" --tokens "$tokens" --half \
     --precision "${PRECISION:-no}" --about "$about" --out "$run" "$@"
   [ -d "$run/int8" ] || pointer export "$run/best" "$run/int8" --int8 # what the package ships is int8 too
 }
 write() { # KEYS FOLDER AS MODEL ARGUMENT...
-  local keys=$1 into=$2 as=$3 model=$runs/$name-$part-$4/int8
+  local keys=$1 into=$2 as=$3 model=$runs/$name-ablation-$4-$tokens/int8
   shift 4
   pointer generate --timed --threads 1 --model "$model" -f "$out/$keys.txt" -o "$out/$into/$as.jsonl" "$@"
 }
