@@ -5,15 +5,19 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from pathlib import Path
 
 import pytest
 
 from pointer import Pointer
 
 MODEL = "reviews"
-BACKENDS = ["onnx", *(["torch"] if importlib.util.find_spec("torch") else [])]
+WRITER = "writer"
+BACKENDS = ["onnx", *(["torch", WRITER] if importlib.util.find_spec("torch") else [])]
+"""Of `MODEL`, and a small writer in onnxruntime, which PyTorch makes."""
 LISTS = [["rice", "back"], ["new york", "tax cuts"], ["love"], ["mole", "river", "church"]] * 4
 every_backend = pytest.mark.parametrize("backend", BACKENDS)
 
@@ -66,9 +70,20 @@ codes(forked(work))
 """
 
 
+@cache
+def model_of(backend: str) -> list[str]:
+    """What to open, and where it runs."""
+    if backend != WRITER:
+        return [MODEL, backend]
+    from tiny_causal import llama_folder, writer_folder
+
+    folder = Path(tempfile.mkdtemp())
+    return [str(writer_folder(llama_folder(folder / "base"), folder / "writer")), "onnx"]
+
+
 def run(program: str, backend: str) -> str:
     everything = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
-    command = [sys.executable, "-W", "error", "-c", START + program, MODEL, backend]
+    command = [sys.executable, "-W", "error", "-c", START + program, *model_of(backend)]
     done = subprocess.run(command, capture_output=True, text=True, env=everything)
     assert done.returncode == 0 and not done.stderr, done.stderr
     return done.stdout.strip()
@@ -98,7 +113,8 @@ def test_more_threads_after_a_fork_are_one_sentence(backend: str) -> None:
 
 @cache
 def model(backend: str) -> Pointer:
-    return Pointer.from_pretrained(MODEL, backend=backend)
+    opened, where = model_of(backend)
+    return Pointer.from_pretrained(opened, backend=where)
 
 
 def written(backend: str) -> list[str]:
@@ -118,6 +134,7 @@ def test_multiprocessing_gives_the_same_texts(backend: str, way: str) -> None:
 def test_four_threads_on_one_object_do_not_disturb_each_other(backend: str) -> None:
     pointer = model(backend)
     kinds: list[dict[str, object]] = [{}, {"decoding": "sample", "seed": 3}, {"decoding": "beam"}, {"preset": "plain"}]
+    kinds = [kind | {"max_length": 60} for kind in kinds]
     expected = [pointer.generate_many(LISTS, **kind) for kind in kinds]
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda number: pointer.generate_many(LISTS, **kinds[number % 4]), range(8)))

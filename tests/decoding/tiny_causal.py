@@ -92,8 +92,8 @@ def plain_language(size: int = 640) -> Language:
 # Folders of tiny random models
 
 
-def llama_folder(folder: Path, padded: int = 0) -> Path:
-    """A llama of two layers with a chat vocabulary; `padded` embeddings more than it has tokens."""
+def llama_folder(folder: Path, padded: int = 0, groups: int = 2) -> Path:
+    """A llama of two layers and four heads with a chat vocabulary; `padded` embeddings more than it has tokens."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     tokenizer = byte_level()
@@ -104,7 +104,7 @@ def llama_folder(folder: Path, padded: int = 0) -> Path:
         intermediate_size=64,
         num_hidden_layers=2,
         num_attention_heads=4,
-        num_key_value_heads=2,
+        num_key_value_heads=groups,
         max_position_embeddings=POSITIONS,
         initializer_range=0.15,
         tie_word_embeddings=True,
@@ -112,6 +112,20 @@ def llama_folder(folder: Path, padded: int = 0) -> Path:
         eos_token_id=tokenizer.token_to_id("<|im_end|>"),
     )
     return _saved(LlamaForCausalLM(config), tokenizer, folder)
+
+
+def writer_folder(base: Path, folder: Path) -> Path:
+    """A writer on a base, with an adapter that has learnt nothing but says something."""
+    from pointer.causal import CausalInserter
+
+    torch.manual_seed(0)
+    inserter = CausalInserter.start(base, rank=4)
+    with torch.no_grad():
+        for name, weights in inserter.model.named_parameters():
+            if "lora_B" in name:
+                weights.normal_(0, 0.05)
+    inserter.save_pretrained(folder)
+    return folder
 
 
 def gpt2_folder(folder: Path) -> Path:

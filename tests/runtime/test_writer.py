@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tiny_causal import llama_folder
+from tiny_causal import llama_folder, writer_folder
 from transformers import AutoModelForCausalLM
 
 from pointer import Pointer
 from pointer.base import cache_folder
-from pointer.causal import CausalInserter, likelihoods, open_base
+from pointer.causal import likelihoods, open_base
 from pointer.decoding.writer import Writer
 from pointer.errors import CheckpointError, UsageError
 from pointer.runtime import Floats, Prefix
@@ -24,23 +24,12 @@ from pointer.runtime.writer import KEPT, CachedGraph, OnnxBase, can_run, convert
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = llama_folder(tmp_path_factory.mktemp("llama"))
-    config = json.loads((folder / "config.json").read_text())
-    assert config["hidden_size"] % 32 == 0
-    return folder
+    return llama_folder(tmp_path_factory.mktemp("llama"))
 
 
 @pytest.fixture(scope="module")
 def adapter(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    torch.manual_seed(0)
-    inserter = CausalInserter.start(base, rank=4)
-    with torch.no_grad():
-        for name, weights in inserter.model.named_parameters():
-            if "lora_B" in name:
-                weights.normal_(0, 0.05)
-    folder = tmp_path_factory.mktemp("adapter") / "writer"
-    inserter.save_pretrained(folder)
-    return folder
+    return writer_folder(base, tmp_path_factory.mktemp("adapter") / "writer")
 
 
 def read_anew(folder: Path, prefixes: list[Prefix]) -> Floats:
@@ -51,20 +40,23 @@ def read_anew(folder: Path, prefixes: list[Prefix]) -> Floats:
     return found
 
 
-def graph(base: Path) -> CachedGraph:
-    return CachedGraph(Session(converted(base), 1), json.loads((base / "config.json").read_text()))
+def graph(base: Path, threads: int = 1) -> CachedGraph:
+    return CachedGraph(Session(converted(base), threads), json.loads((base / "config.json").read_text()))
 
 
-def test_what_comes_next_is_the_same_to_the_last_bit_in_any_company(base: Path) -> None:
-    random = np.random.default_rng(0)
-    whole = [tuple(random.integers(3, 300, size).tolist()) for size in (5, 9, 17, 31, 33, 47, 64, 90)]
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_what_comes_next_is_the_same_to_the_last_bit_in_any_company(groups: int, tmp_path: Path) -> None:
+    base, random = llama_folder(tmp_path, groups=groups), np.random.default_rng(0)
+    whole = [tuple(random.integers(3, 300, size).tolist()) for size in (5, 9, 17, 31, 33, 47, 64, 91)]
     alone = graph(base)
     expected = {prefix[:end]: alone([prefix[:end]])[0] for prefix in whole for end in range(3, len(prefix) + 1)}
-    together = graph(base)
-    for step in range(3, 91):  # each at a place of its own, next to others that come and go
-        some = [prefix[:step] for prefix in whole if step <= len(prefix)]
-        for prefix, found in zip(some, together(some), strict=True):
-            assert np.array_equal(found, expected[prefix])
+    for threads in (1, 3):
+        together = graph(base, threads)
+        for step in range(44):  # each at a place of its own, by one token or two, next to others that come and go
+            ends = [3 + step * (1 + row % 2) for row in range(len(whole))]
+            some = [prefix[:end] for prefix, end in zip(whole, ends, strict=True) if end <= len(prefix)]
+            for prefix, found in zip(some, together(some), strict=True):
+                assert np.array_equal(found, expected[prefix])
     for prefix in whole:  # read at once, not token by token
         assert np.array_equal(graph(base)([prefix])[0], expected[prefix])
 
@@ -113,6 +105,32 @@ def test_the_adapter_is_merged_and_the_base_ranks_without_it(adapter: Path, base
     for texts, constraints in zip(fast.generate_many(asked, best_of=3, max_length=16), asked, strict=True):
         assert [texts[0].text[a:b].lower() for a, b in texts[0].spans] == [one.lower() for one in constraints]
     assert fast.parameters > 0 and fast.longest == slow.longest
+
+
+def test_texts_are_the_same_on_any_number_of_threads_and_in_any_batches(adapter: Path) -> None:
+    asked = [[first, second] for first in ("dog", "New York", "tea", "on") for second in ("park", "ran", "house")]
+    one, three = (Pointer.from_pretrained(adapter, backend="onnx", threads=threads) for threads in (1, 3))
+    for options in ({}, {"best_of": 4}, {"decoding": "beam"}):
+        expected = one.generate_many(asked, max_length=16, **options)
+        for batch_size in (2, 5, 64):
+            assert three.generate_many(asked, batch_size, max_length=16, **options) == expected
+
+
+def test_batches_side_by_side_read_no_token_twice(adapter: Path) -> None:
+    asked = [[first, second] for first in ("dog", "New York", "tea", "on") for second in ("park", "ran", "house")]
+    counts: list[int] = []
+    for threads in (1, 6):
+        writer = Pointer.from_pretrained(adapter, backend="onnx", threads=threads)
+        run, sizes = writer.predict.session.run, []
+
+        def counted(names: None, given: dict[str, Any], run: Any = run, sizes: list[int] = sizes) -> Any:
+            sizes.append(len(given["ids"]))
+            return run(names, given)
+
+        writer.predict.session.run = counted
+        writer.generate_many(asked, 2, max_length=24)
+        counts.append(sum(sizes))
+    assert counts[0] == counts[1]
 
 
 def test_converted_weights_are_made_once_and_checked(adapter: Path, base: Path) -> None:

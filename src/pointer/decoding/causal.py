@@ -313,7 +313,7 @@ class CausalEngine(Loop[Draft]):
     def _log_probabilities(self, drafts: list[Draft]) -> Floats:
         # A model may have more embeddings than tokens.
         found = self.next_token([draft.read for draft in drafts])[:, : self.language.size]
-        if np.isnan(found).any():
+        if np.isnan(found.min()):
             raise CheckpointError(
                 f"Expected log-probabilities from {self.name}, found some that are no numbers.",
                 "The weights are damaged: copy the checkpoint again, or train it again.",

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections import abc
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -16,7 +17,7 @@ from pointer.decoding.picks import BY_LANGUAGE_MODEL, ranked
 from pointer.errors import UsageError, missing_extra
 from pointer.fields import sentences
 from pointer.integrity import check_sizes
-from pointer.runtime import check_threads
+from pointer.runtime import check_threads, side_by_side
 from pointer.stage import Stage
 
 DRAFTS = 8
@@ -229,10 +230,9 @@ class Pointer(ABC):
         parsed = [parse(constraints) for constraints in lists]
         if batch_size < 1:
             raise UsageError(f"batch_size: expected at least 1, found {batch_size}.", "Change batch_size.")
-        results: list[list[Generation]] = []
-        for start in range(0, len(parsed), batch_size):
-            results += self._generate(parsed[start : start + batch_size], chosen)
-        return results
+        batches = [parsed[start : start + batch_size] for start in range(0, len(parsed), batch_size)]
+        results = side_by_side(partial(self._generate, options=chosen), batches, self.predict)
+        return [texts for some in results for texts in some]
 
     @with_options_listed
     def expand(self, sentence: str, **options: Any) -> Generation:

@@ -8,7 +8,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
-from typing import TypeAlias, TypeVar
+from threading import Event, local
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -61,22 +62,51 @@ Task = TypeVar("Task")
 Answer = TypeVar("Answer")
 
 
-def side_by_side(work: Callable[[Task], Answer], tasks: Iterable[Task], predict: Predict) -> Iterator[Answer]:
+def spare_threads(predict: Any) -> int:
+    """How many passes can run at once: as many as the model says, but one in a thread that is one of several itself."""
+    several: int = getattr(predict, "side_by_side", 1)
+    return 1 if hasattr(_ahead, "is_over") else several
+
+
+def side_by_side(work: Callable[[Task], Answer], tasks: Iterable[Task], predict: Any) -> Iterator[Answer]:
     """What `work`, which asks a model, makes of every task, in order.
 
-    A model that can run several passes at once says so (`side_by_side`): then some tasks are done ahead, in threads.
+    Where there are threads to spare, some tasks are done ahead. One that is gives up at its next pass when nobody waits
+    for it any more.
     """
-    threads: int = getattr(predict, "side_by_side", 1)
+    threads = spare_threads(predict)
     if threads == 1:
         yield from map(work, tasks)
         return
+    is_over = Event()
+
+    def ahead(task: Task) -> Answer:
+        _ahead.is_over = is_over
+        return work(task)
+
     begun: deque[Future[Answer]] = deque()
-    for task in tasks:
-        begun.append(_pool(threads).submit(work, task))
-        if len(begun) > threads:
+    try:
+        for task in tasks:
+            begun.append(_pool(threads).submit(ahead, task))
+            if len(begun) > threads:
+                yield begun.popleft().result()
+        while begun:
             yield begun.popleft().result()
-    while begun:
-        yield begun.popleft().result()
+    finally:
+        is_over.set()
+
+
+class Unwanted(Exception):
+    """Nobody waits any more for what a thread does ahead."""
+
+
+def check_wanted() -> None:
+    """Called before a pass; ends a task in a thread that nobody waits for."""
+    if hasattr(_ahead, "is_over") and _ahead.is_over.is_set():
+        raise Unwanted
+
+
+_ahead = local()
 
 
 @cache

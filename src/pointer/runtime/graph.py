@@ -83,14 +83,22 @@ class GraphBuilder:
 
     def times_quantised(self, hidden: str, numbers: str, scale: str) -> str:
         """`hidden @ numbers`, each column times its scale; the rows of `hidden` are quantised one by one."""
+        rows, by = self.quantised_rows(hidden)
+        product = self.product(rows, numbers, scale)
+        return str(self.add("Mul", product, self.add("Unsqueeze", by, self.constant([1]))))
+
+    def quantised_rows(self, hidden: str) -> tuple[str, str]:
+        """Rows as whole numbers around 128, and the scale of each, `N`."""
         largest = self.add("ReduceMax", self.add("Abs", hidden), self.constant([-1]), keepdims=0)
-        by = self.add("Max", self.add("Mul", largest, self.constant(1 / 127)), self.constant(1e-9))  # N
+        by = self.add("Max", self.add("Mul", largest, self.constant(1 / 127)), self.constant(1e-9))
         zeros = self.add("ConstantOfShape", self.add("Shape", by), value=np.array([128], np.uint8))
         # Without a sign, and weights with one: that is what processors multiply fastest.
-        rows = self.add("QuantizeLinear", hidden, by, zeros, axis=0)
+        return self.add("QuantizeLinear", hidden, by, zeros, axis=0), by
+
+    def product(self, rows: str, numbers: str, scale: str) -> str:
+        """Quantised rows times quantised weights, each column times its scale."""
         product = self.add("MatMulInteger", rows, numbers, self.constant(np.uint8(128), "middle"))
-        scaled = self.add("Mul", self.add("Cast", product, to=FLOAT), scale)
-        return str(self.add("Mul", scaled, self.add("Unsqueeze", by, self.constant([1]))))
+        return str(self.add("Mul", self.add("Cast", product, to=FLOAT), scale))
 
     def assembled(
         self,
@@ -122,9 +130,9 @@ class GraphBuilder:
         self.nodes += [Node("Identity", (result,), (key,), {}) for key, (result, _) in outputs.items()]
 
 
-def quantised(weight: Floats) -> tuple[npt.NDArray[np.int8], Floats]:
-    """Weights, `out in`, as whole numbers up to `LARGEST`, and the scale of every output."""
-    scale = np.maximum(np.abs(weight).max(1), np.float32(1e-12)) / np.float32(LARGEST)
+def quantised(weight: Floats, largest: int = LARGEST) -> tuple[npt.NDArray[np.int8], Floats]:
+    """Weights, `out in`, as whole numbers up to the largest, and the scale of every output."""
+    scale = np.maximum(np.abs(weight).max(1), np.float32(1e-12)) / np.float32(largest)
     return np.round(weight / scale[:, None]).astype(np.int8), scale
 
 

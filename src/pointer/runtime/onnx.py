@@ -1,50 +1,42 @@
 """Models that onnxruntime runs on the CPU: no PyTorch is imported, and none has to be installed."""
 
-import os
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pointer.errors import CheckpointError, UsageError, missing_extra
-from pointer.runtime import Floats, Ints, usable_threads
+from pointer.errors import CheckpointError, missing_extra
+from pointer.runtime import Floats, Ints, check_wanted, usable_threads
 
 PARAMETERS = "parameters"
 """The number of weights, among what a model says about itself."""
 
 
 class Session:
-    """A graph that is ready to run. One pass runs on one thread, and several side by side; or a pass on `several`."""
+    """A graph that is ready to run. One pass runs on one thread, and several side by side."""
 
-    def __init__(self, path: Path, threads: int | None = None, several: bool = False) -> None:
+    def __init__(self, model: Path | bytes, threads: int | None = None) -> None:
         runtime = _onnxruntime()
         self.threads = threads or usable_threads()
         options = runtime.SessionOptions()
         options.inter_op_num_threads = 1
-        options.intra_op_num_threads = self.threads if several else 1
+        options.intra_op_num_threads = 1
         if not _adds_exactly():
             options.add_session_config_entry("session.x64quantprecision", "1")
         options.log_severity_level = 3
+        given, name = (model, "memory") if isinstance(model, bytes) else (str(model), str(model))
         try:
-            self._session: Any = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+            self._session: Any = runtime.InferenceSession(given, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # the runtime has a type for every way to fail
             raise CheckpointError(
-                f"Expected a model for onnxruntime in {path}, found something else ({type(error).__name__}).",
+                f"Expected a model for onnxruntime in {name}, found something else ({type(error).__name__}).",
                 "Copy or download it again, or make it again with: pointer export",
             ) from error
 
-        self._process = os.getpid() if options.intra_op_num_threads > 1 else None
-        """The only process whose passes can use the threads of the graph."""
-
     def run(self, *given: Any) -> Any:
         """One pass."""
-        if self._process not in (None, os.getpid()):
-            raise UsageError(
-                "threads: expected a model that was opened in this process, or with threads=1, found one from before a "
-                "fork.",
-                "Open it after the fork, or with threads=1, or start processes with spawn.",
-            )
+        check_wanted()
         return self._session.run(*given)
 
     @property

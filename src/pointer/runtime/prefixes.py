@@ -11,11 +11,13 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
+import numpy as np
+
 from pointer.runtime import Floats, Prefix
 
 KEPT_CALLS = 3
 """Calls whose keys and values are kept: as many kinds of requests can take turns without computing a text twice."""
-STEP = 32
+STEP = 8
 """Columns by which a cache grows, so that not every token makes a copy."""
 
 
@@ -40,6 +42,9 @@ Held = TypeVar("Held", bound=Rows)
 class PrefixModel(ABC, Generic[Held]):
     """`NextToken` of a causal model that remembers the keys and values of its last answers."""
 
+    side_by_side = 1
+    """How many passes can run at once."""
+
     def __init__(self, starts: Sequence[Prefix] = ()) -> None:
         self.starts = starts
         """How many prefixes begin: each is read once and kept for good."""
@@ -48,19 +53,20 @@ class PrefixModel(ABC, Generic[Held]):
         self._lock = threading.Lock()
 
     def __call__(self, prefixes: Sequence[Prefix]) -> Floats:
-        """The log-probabilities of what comes next, `B V`."""
+        """The log-probabilities of what comes next, `B V`. Several threads may ask at once."""
         places = {prefix: place for place, prefix in enumerate(dict.fromkeys(prefixes))}
-        with self._lock:
-            own = self._each(list(places))
+        own = self._each(list(places))
         return own if len(places) == len(prefixes) else own[[places[prefix] for prefix in prefixes]]
 
     def _each(self, prefixes: list[Prefix]) -> Floats:
-        parts = self._parents(prefixes)
-        found: dict[int, Any] = {}
-        for rows, members in parts:
-            found |= dict(zip(members, self.run(rows, [prefixes[i] for i in members]), strict=True))
-        self.kept = [self.joined([rows for rows, _ in parts]), *self.kept][:KEPT_CALLS]
-        return self.log_probabilities([found[i] for i in range(len(prefixes))])
+        with self._lock:
+            parts = self._parents(prefixes)  # what they go on from is nobody else's now
+        found = [self.run(rows, [prefixes[i] for i in members]) for rows, members in parts]
+        joined = self.joined([rows for rows, _ in parts])
+        with self._lock:
+            self.kept = [joined, *self.kept][: KEPT_CALLS + self.side_by_side - 1]
+        own, order = self.log_probabilities(found), [i for _, members in parts for i in members]
+        return own if len(parts) == 1 else own[np.argsort(order)]
 
     @abstractmethod
     def fresh(self, count: int) -> Held:
@@ -76,7 +82,7 @@ class PrefixModel(ABC, Generic[Held]):
 
     @abstractmethod
     def log_probabilities(self, found: list[Any]) -> Floats:
-        """Of the token after each prefix, from what `run` gave for them."""
+        """Of the token after each prefix, from what `run` gave for some of them after another."""
 
     def _parents(self, prefixes: Sequence[Prefix]) -> list[tuple[Held, list[int]]]:
         """What each prefix goes on from, taken out of what is kept, and the prefixes that do; some from nothing."""

@@ -132,7 +132,7 @@ class CachedModel(PrefixModel[_Rows]):
         return _joined(groups)
 
     def log_probabilities(self, found: list[torch.Tensor]) -> Floats:
-        last = torch.stack(found)  # B H
+        last = torch.cat(found)  # B H
         logits = self.model.get_output_embeddings()(last).float().clamp(-LARGEST_LOGIT, LARGEST_LOGIT)  # B V
         own: Floats = torch.log_softmax(logits, -1).cpu().numpy()
         return own

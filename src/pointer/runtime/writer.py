@@ -18,18 +18,23 @@ from pointer import __version__
 from pointer.base import SMOLLM2, base_folder, cache_folder, has_base
 from pointer.checkpoint import causal_config
 from pointer.errors import CheckpointError, UsageError, missing_extra
-from pointer.language import Language, Likelihood
-from pointer.runtime import LARGEST_LOGIT, Floats, Ints, Prefix, log_softmax
+from pointer.language import REQUESTS, Language, Likelihood
+from pointer.runtime import LARGEST_LOGIT, Floats, Ints, Prefix, log_softmax, side_by_side, spare_threads
+from pointer.runtime.llama import heads_of_group
 from pointer.runtime.onnx import Session
 from pointer.runtime.prefixes import STEP, PrefixModel, Rows
 from pointer.storage import file_hash, full_disk_explained, write_whole
 
-FORMAT = 2
+FORMAT = 13
 """Of the graphs; another one is made anew."""
 KEPT = 6
 """Converted models that are kept, those last used: three writers and their bases, under a gigabyte for SmolLM2."""
 SCORED_TOKENS = 128
 """Positions that are scored together at most: the output layer of each is as long as the vocabulary."""
+LEAST_IN_LANE = 4
+"""Prefixes that are worth a thread of their own."""
+COPIED_BELOW = 0.5
+"""The share of slots in use below which a cache is copied to drop the others."""
 UNSEEN = np.float32(-1e4)
 """Added to the attention to what a token must not see."""
 ADAPTER = "adapter_model.safetensors"
@@ -56,9 +61,7 @@ class OnnxWriter:
             )
         shape = json.loads((self._base / "config.json").read_text("utf-8"))
         self.longest = int(shape["max_position_embeddings"])
-        self.next_token = CachedGraph(
-            Session(converted(self._base, folder), threads, several=True), shape, self.language.starts
-        )
+        self.next_token = CachedGraph(Session(converted(self._base, folder), threads), shape, self.language.starts)
 
     @property
     def parameters(self) -> int:
@@ -81,7 +84,7 @@ class OnnxBase:
         folder = folder or base_folder(SMOLLM2)
         self.language = Language.open(folder)
         config = json.loads((folder / "config.json").read_text("utf-8"))
-        self.graph = CachedGraph(Session(converted(folder), threads, several=True), config)
+        self.graph = CachedGraph(Session(converted(folder), threads), config)
 
     def likelihoods(self, texts: Sequence[str], style: str | None = None) -> list[Likelihood]:
         """How likely each text is as the answer to a request for one of that style; or, without a style, by itself."""
@@ -100,22 +103,43 @@ class OnnxBase:
 
 
 class _Rows(Rows):
-    """Keys and values of some prefixes in one array, `2L B groups C D`."""
+    """Keys and values of some prefixes in one array, `2L slots groups C D`."""
 
-    def __init__(self, prefixes: list[Prefix], held: Floats) -> None:
+    def __init__(self, prefixes: list[Prefix], held: Floats, slots: Ints | None = None) -> None:
         self.prefixes = prefixes
         self.held = held
+        self.slots = np.arange(len(prefixes)) if slots is None else slots
+        """Where in the array each prefix has its own; there may be slots that nobody needs any more."""
 
     def select(self, rows: list[int]) -> "_Rows":
-        is_same = rows == list(range(len(self.prefixes)))
-        return _Rows([self.prefixes[row] for row in rows], self.held if is_same else self.held[:, rows])
+        prefixes, slots = [self.prefixes[row] for row in rows], self.slots[rows]
+        if len(set(rows)) == len(rows) >= COPIED_BELOW * self.held.shape[1]:
+            return _Rows(prefixes, self.held, slots)
+        return _Rows(prefixes, self.held[:, slots])
 
-    def with_room(self, width: int) -> Floats:
-        """At least so many columns."""
-        missing = -(-width // STEP) * STEP - self.held.shape[3]
-        if missing > 0:
-            self.held = np.pad(self.held, ((0, 0), (0, 0), (0, 0), (0, missing), (0, 0)))
-        return self.held
+    def make_room(self, width: int) -> None:
+        """At least so many columns. Where that takes a copy, slots that nobody needs are left out."""
+        layers, _, groups, columns, size = self.held.shape
+        if columns >= width:
+            return
+        larger = np.zeros((layers, len(self.slots), groups, -(-width // STEP) * STEP, size), np.float32)
+        for new, old in zip(larger, self.held, strict=True):
+            new[:, :, :columns] = old[self.slots]
+        self.held, self.slots = larger, np.arange(len(self.slots))
+
+    def lanes(self, count: int) -> list[tuple["_Rows", list[int]]]:
+        """The same array in so many parts, each with the numbers of the prefixes that it has."""
+        found = []
+        for part in np.array_split(np.arange(self.held.shape[1]), count):
+            members = np.flatnonzero((self.slots >= part[0]) & (self.slots <= part[-1]))
+            held, slots = self.held[:, part[0] : part[-1] + 1], self.slots[members] - part[0]
+            found.append((_Rows([self.prefixes[i] for i in members], held, slots), members.tolist()))
+        return [lane for lane in found if lane[1]]
+
+    def now_hold(self, prefixes: list[Prefix]) -> None:
+        """What is new of every prefix was read."""
+        self.prefixes = prefixes
+        self.__dict__.pop("places_of", None)
 
 
 class CachedGraph(PrefixModel[_Rows]):
@@ -124,7 +148,9 @@ class CachedGraph(PrefixModel[_Rows]):
     def __init__(self, session: Session, config: dict[str, Any], starts: Sequence[Prefix] = ()) -> None:
         super().__init__(starts)
         self.session = session
+        self.side_by_side = session.threads
         self.layers, self.groups = config["num_hidden_layers"], config["num_key_value_heads"]
+        self.each = heads_of_group(config)
         self.width = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
         self.names = [f"{part}_{number}" for number in range(self.layers) for part in ("key", "value")]
 
@@ -135,38 +161,59 @@ class CachedGraph(PrefixModel[_Rows]):
         if len(groups) == 1:
             return groups[0]
         widest = max(rows.held.shape[3] for rows in groups)
-        held = np.concatenate([rows.with_room(widest) for rows in groups], 1)
+        for rows in groups:
+            rows.make_room(widest)
+        held = np.concatenate([rows.held[:, rows.slots] for rows in groups], 1)
         return _Rows([prefix for rows in groups for prefix in rows.prefixes], held)
 
     def run(self, rows: _Rows, prefixes: list[Prefix]) -> Floats:
-        sizes = np.array([len(new) - len(old) for new, old in zip(prefixes, rows.prefixes, strict=True)])
-        return self.feed(rows, prefixes, np.arange(len(prefixes)) * sizes.max() + sizes - 1)
+        rows.make_room(max(map(len, prefixes)))
+        lanes = rows.lanes(max(1, min(spare_threads(self), len(prefixes) // LEAST_IN_LANE)))
+
+        def last(lane: tuple[_Rows, list[int]]) -> Floats:
+            part, members = lane
+            sizes = [len(prefixes[i]) - len(old) for i, old in zip(members, part.prefixes, strict=True)]
+            return self.feed(part, [prefixes[i] for i in members], np.cumsum(sizes) - 1)
+
+        logits = np.concatenate(list(side_by_side(last, lanes, self)))
+        rows.now_hold(prefixes)
+        found: Floats = logits[np.argsort([i for _, members in lanes for i in members])]
+        return found
 
     def feed(self, rows: _Rows, prefixes: list[Prefix], wanted: Ints) -> Floats:
-        """Read what is new of every prefix; the logits after the `wanted` of the tokens, `G V`."""
+        """Read what is new of every prefix; the logits after the `wanted` of the new tokens, `G V`."""
+        rows.make_room(max(map(len, prefixes)))
         old = np.array([len(prefix) for prefix in rows.prefixes])
         sizes = np.array([len(prefix) for prefix in prefixes]) - old
-        most, past = int(sizes.max()), rows.held.shape[3]
-        ids = np.zeros((len(prefixes), most), np.int64)  # B W
-        for row, (prefix, start) in enumerate(zip(prefixes, old.tolist(), strict=True)):
-            ids[row, : len(prefix) - start] = prefix[start:]
-        places = old[:, None] + np.arange(most)
-        # A token sees all that stands before it in its own row, and itself.
-        before = np.broadcast_to((np.arange(past) < old[:, None])[:, None], (len(prefixes), most, past))
-        now = np.broadcast_to(np.tri(most, dtype=bool), (len(prefixes), most, most))
-        blocked = np.where(np.concatenate([before, now], 2), np.float32(0), UNSEEN)[:, None, None]  # B 1 1 W C+W
-        given = {"ids": ids, "places": places, "blocked": blocked, "wanted": wanted}
-        logits, new = self.session.run(None, given | dict(zip(self.names, rows.held, strict=True)))
-        held = rows.with_room(int(places.max()) + 1)
-        for row in range(len(prefixes)):
-            held[:, row, :, old[row] : old[row] + sizes[row]] = new[:, row, :, : sizes[row]]
-        rows.prefixes = prefixes
-        rows.__dict__.pop("places_of", None)
+        ids = np.concatenate([prefix[start:] for prefix, start in zip(prefixes, old.tolist(), strict=True)])  # N
+        row = np.repeat(np.arange(len(prefixes)), sizes)
+        column = np.arange(len(ids)) - (np.cumsum(sizes) - sizes)[row]
+        slots, places = rows.slots[row], old[row] + column
+        logits, new = self.read(rows, ids, slots, places, column, wanted)[:2]
+        rows.held[:, slots, :, places] = new
+        rows.now_hold(prefixes)
         found: Floats = logits
         return found
 
+    def read(self, rows: _Rows, ids: Ints, slots: Ints, places: Ints, column: Ints, wanted: Ints) -> list[Floats]:
+        """What the graph says of new tokens, the `column`th of each slot's, at these places of their texts."""
+        count, _, past = rows.held.shape[1:4]
+        most = int(column.max()) + 1
+        grid, before = np.zeros((count, most), np.int64), np.zeros(count, np.int64)
+        grid[slots, column] = np.arange(len(ids))
+        before[slots] = places - column
+        # A token sees all that stands before it in its own row, and itself.
+        seen = np.broadcast_to((np.arange(past) < before[:, None])[:, None], (count, most, past))
+        now = np.broadcast_to(np.tri(most, dtype=bool), (count, most, most))
+        blocked = np.where(np.concatenate([seen, now], 2), np.float32(0), UNSEEN)[:, None]  # B 1 W C+W
+        given = {"ids": ids, "places": places, "grid": grid, "cells": slots * most + column, "wanted": wanted}
+        given["blocked"] = np.repeat(blocked, self.each, 2)
+        found: list[Floats] = self.session.run(None, given | dict(zip(self.names, rows.held, strict=True)))
+        return found
+
     def log_probabilities(self, found: list[Floats]) -> Floats:
-        return log_softmax(np.clip(np.stack(found), -LARGEST_LOGIT, LARGEST_LOGIT))
+        logits = found[0] if len(found) == 1 else np.concatenate(found)
+        return log_softmax(np.clip(logits, -LARGEST_LOGIT, LARGEST_LOGIT, out=logits))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -190,10 +237,9 @@ def can_run(folder: Path) -> bool:
 def _is_plain(base: dict[str, Any], adapter: dict[str, Any]) -> bool:
     rope = (base.get("rope_parameters") or {}).get("rope_type", "default")
     is_llama = base.get("model_type") == "llama" and rope == "default" and base.get("tie_word_embeddings", False)
-    in_blocks = all(base.get(size, 0) % 32 == 0 for size in ("hidden_size", "intermediate_size"))
     has_bias = base.get("attention_bias") or base.get("mlp_bias")
     is_lora = adapter.get("peft_type") == "LORA" and all(adapter.get(k, v) == v for k, v in _PLAIN.items())
-    return bool(is_llama and in_blocks and not has_bias and is_lora)
+    return bool(is_llama and not has_bias and is_lora)
 
 
 def converted(base: Path, adapter: Path | None = None) -> Path:
@@ -206,16 +252,30 @@ def converted(base: Path, adapter: Path | None = None) -> Path:
         return path
     if not importlib.util.find_spec("onnx"):
         raise missing_extra("Converting a language model for onnxruntime", "onnx", "writer")
-    from pointer.runtime.llama import llama_graph
+    from pointer.runtime.llama import llama_graph, smoothed
 
     config = json.loads((base / "config.json").read_text("utf-8"))
-    graph: bytes = llama_graph(_weights(base, adapter), config).SerializeToString()
+    weights = _weights(base, adapter)
+    heard = _heard(llama_graph(weights, config, is_heard=True), config, Language.open(base))
+    graph: bytes = llama_graph(smoothed(weights, config, heard), config).SerializeToString()
     with full_disk_explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, graph)
     write_whole(digest, f"{hashlib.sha256(graph).hexdigest()}\n".encode())
     _prune(path.parent)
     return path
+
+
+def _heard(graph: Any, config: dict[str, Any], language: Language) -> dict[str, Floats]:
+    """How large the inputs of every product of a graph get while it reads a few texts of every style."""
+    model = CachedGraph(Session(graph.SerializeToString(), 1), config)
+    names = [output.name for output in graph.graph.output][2:]
+    found = []
+    for style, text in REQUESTS.items():
+        ids = np.array([*language.prompt(["words"], style), *language.encode(text)])
+        places = np.arange(len(ids))
+        found.append(model.read(model.fresh(1), ids, 0 * places, places, places, places)[2:])
+    return {name: np.max(largest, 0) for name, *largest in zip(names, *found, strict=True)}
 
 
 def _prune(folder: Path) -> None:
