@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Scores the embedded models on the 1,000-line test files, greedily, with YAKE constraints: score_embedded.sh [OUT]
-# The paper's columns, with perplexity under SmolLM2, for reviews (Yelp, 7 keywords) and news (4 keywords), for wiki on both,
-# which has seen neither, and for the writer; and the first ten validation texts of each small model. All goes to results/ and
-# from there into the cards. Needs POINTER_DATA (the corpora). Goes on where it was interrupted.
+# The paper's columns for reviews (Yelp, 7 keywords) and news (4 keywords), for wiki on both, which has seen neither, and for the
+# writer; and the first ten validation texts of each small model. Perplexity is that of the n-gram scorer and that of SmolLM2
+# (half an hour; LM= leaves it out); with METEOR_JAR=meteor-1.5.jar there is that METEOR, too. All goes to results/ and from
+# there into the cards. Needs POINTER_DATA (the corpora). Goes on where it was interrupted.
 set -euo pipefail
 here=$(dirname "$0")
-out=${1:-scores} project=${PROJECT:-$here/..}
+out=${1:-scores} lm=${LM-smollm2} project=${PROJECT:-$here/..}
 mkdir -p "$out" "$project/results"
 pointer fetch smollm2
 
@@ -26,7 +27,7 @@ score() { # CORPUS KEYWORDS STYLE MODEL...
   done
   write writer "$corpus" test --style "$style"
   pointer compare "${systems[@]}" "writer=$out/$corpus-test-writer.jsonl" --references "$out/$corpus-test.txt" \
-    --lm "${LM:-smollm2}" --json > "$out/$corpus.json"
+    ${METEOR_JAR:+--meteor-jar "$METEOR_JAR"} --lm embedded ${lm:+--lm "$lm"} --json > "$out/$corpus.json"
   cp "$out/$corpus.json" "$project/results/embedded-$corpus.json"
 }
 samples() { # CORPUS KEYWORDS MODEL
