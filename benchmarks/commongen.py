@@ -38,6 +38,7 @@ OFF: dict[str, Any] = {
     "forms": None,
     "turns": False,
     "urgency": 0.0,
+    "take_back": False,
     "no_repeat": False,
     "full_stop": False,
 }

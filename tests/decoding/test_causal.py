@@ -13,6 +13,7 @@ from tiny_causal import (
     CHAT,
     END,
     HOSTILE,
+    WHOLE,
     WORDS,
     Answer,
     chat_language,
@@ -36,6 +37,8 @@ from pointer.runtime import Floats
 from pointer.writing import missing_constraints
 
 LANGUAGES = {"chat": chat_language(), "plain": plain_language()}
+CONTRACTING = chat_language(size=WHOLE)
+"""Has `'t` as a token, as large vocabularies have."""
 ODD = [
     "3",
     "10:30 a.m.",
@@ -309,7 +312,7 @@ def test_drafts_to_pick_from_begin_differently_and_those_that_cannot_differ_late
 
 
 @pytest.mark.parametrize("talks", LANGUAGES)
-@pytest.mark.parametrize("mood", ["random", "insert", "pieces", "never"])
+@pytest.mark.parametrize("mood", ["random", "insert", "pieces", "never", "ends"])
 def test_a_stream_begins_with_the_constraints_and_only_ever_inserts(talks: str, mood: str) -> None:
     language = LANGUAGES[talks]
     scribe = writer(language, hostile(language, mood, 2))
@@ -441,6 +444,69 @@ def test_nothing_makes_a_constraint_another_word(mood: str) -> None:
             for start, end in found.spans:
                 assert found.text[start - 1 : start] in ("", " ")
                 assert re.match(r"$| |['\u2019]s\b|[.,!?;:)\]}\"\u201d%\u2026]", found.text[end:])
+
+
+@pytest.mark.parametrize("mood", HOSTILE)
+def test_half_a_word_becomes_whole_or_stays_as_it_is(mood: str) -> None:
+    for language in (*LANGUAGES.values(), CONTRACTING):
+        scribe = writer(language, hostile(language, mood, 5))
+        found = scribe.generate(["didn", "dog", "wasn"], max_length=40)
+        assert missing_constraints(found.text, ["didn", "dog", "wasn"]) == []
+        for start, end in (found.spans[0], found.spans[2]):
+            assert found.text[start - 1 : start] in ("", " ")
+            assert re.match(r"$| |['\u2019]t\b|[.,!?;:)\]}\"\u201d%\u2026]", found.text[end:])
+
+
+def test_half_a_word_is_told_whole_and_completed() -> None:
+    language = CONTRACTING
+    answer = spelling(language, ["dog", "didn't"], ["The", " dog", " didn", "'t", " stand", "."])
+    found = writer(language, answer).generate(["dog", "didn"])
+    assert found.text == "The dog didn't stand." and found.constraints == ("dog", "didn")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The end of a sentence, while constraints wait
+
+EARLY = {
+    "": {"The": 0.0},
+    "The": {" dog": 0.0},
+    "The dog": {".": 0.0, " ran": -1.0},
+    "The dog ran": {" river": 0.0},
+    "The dog.": {END: 0.0, " river": -1.0},
+    "The dog. river": {".": 0.0},
+    "The dog ran river": {".": 0.0},
+}
+
+
+def test_a_mark_is_taken_back_where_the_model_takes_the_text_for_finished_too_early() -> None:
+    language = LANGUAGES["chat"]
+    answer = telling(language, ["dog", "river"], EARLY)
+    assert writer(language, answer).generate(["dog", "river"]).text == "The dog ran river."
+    assert [one.text for one in writer(language, answer).stream(["dog", "river"])][1:4] == ["The dog river"] * 3, (
+        "a mark that may be taken back is not shown"
+    )
+    assert writer(language, answer, take_back=False).generate(["dog", "river"]).text == "The dog. river."
+    answer = telling(language, ["dog", "river"], EARLY | {"The dog.": {END: -1.0, " river": 0.0}})
+    assert writer(language, answer).generate(["dog", "river"]).text == "The dog. river."
+
+
+def test_a_mark_behind_the_last_constraint_stays() -> None:
+    language = LANGUAGES["chat"]
+    answer = telling(language, ["dog"], EARLY)
+    assert writer(language, answer).generate(["dog"]).text == "The dog."
+
+
+def test_the_rest_of_a_word_may_be_said_again_but_no_three_words() -> None:
+    language = CONTRACTING
+    didn = [" not", " didn", "'t"]
+    said = ["The", *didn, " dog", *didn, " river"]
+    script = {"".join(said[:i]): {text: 0.0, " very": -2.0} for i, text in enumerate(said)}
+    found = writer(language, telling(language, ["dog", "river"], script)).generate(["dog", "river"])
+    assert found.text == "The not didn't dog not didn't river"
+    said = ["The", " not", " very", " fast", " dog", " not", " very", " fast", " river"]
+    script = {"".join(said[:i]): {text: 0.0, " river": -2.0} for i, text in enumerate(said)}
+    found = writer(language, telling(language, ["dog", "river"], script)).generate(["dog", "river"])
+    assert found.text == "The not very fast dog not very river"
 
 
 def test_a_constraint_may_get_an_apostrophe_s_and_marks() -> None:

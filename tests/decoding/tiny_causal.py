@@ -14,6 +14,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from pointer.decoding.causal import GUIDANCE
 from pointer.decoding.writer import Writer
+from pointer.english import SENTENCE_ENDS
 from pointer.language import Language
 from pointer.runtime import Floats, NextToken, Prefix, log_softmax
 
@@ -25,7 +26,7 @@ CHAT = ("<|im_start|>", "<|im_end|>", "<|endoftext|>")
 PLAIN = ("<|endoftext|>",)
 POSITIONS = 192
 
-HOSTILE = ("random", "insert", "never", "specials", "pieces", "ties", "infinite", "digits", "marks")
+HOSTILE = ("random", "insert", "never", "specials", "pieces", "ties", "infinite", "digits", "marks", "ends")
 
 
 def _corpus() -> list[str]:
@@ -48,7 +49,7 @@ def _byte_level(special: tuple[str, ...], size: int) -> str:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(_corpus(), trainer)
+    tokenizer.train_from_iterator(_corpus() + ([" didn't"] * 40 if size == WHOLE else []), trainer)
     return str(tokenizer.to_str())
 
 
@@ -73,7 +74,7 @@ def metaspace(prepend: str = "always", size: int = 400) -> Tokenizer:
 
 
 WHOLE = 3000
-"""So many tokens that every word of the sample texts is one."""
+"""So many tokens that every word of the sample texts is one, and `'t` too."""
 
 
 def chat_language(size: int = 640) -> Language:
@@ -175,9 +176,11 @@ def scripted(answer: Answer) -> NextToken:
     return next_token
 
 
-def writer(language: Language, answer: Answer, full_stop: bool = False, **options: Any) -> Writer:
+def writer(
+    language: Language, answer: Answer, full_stop: bool = False, take_back: bool = True, **options: Any
+) -> Writer:
     """A writer whose model answers by a script."""
-    guidance = replace(GUIDANCE, full_stop=full_stop)
+    guidance = replace(GUIDANCE, full_stop=full_stop, take_back=take_back)
     return Writer(scripted(answer), language, name="scripted", guidance=guidance, **options)
 
 
@@ -198,10 +201,11 @@ def hostile(language: Language, mood: str, seed: int) -> Answer:
         "pieces": kinds.continues,
         "digits": np.array([text.isdigit() or text in (" ", "'", "'s", "%") for text in writes]),
         "marks": kinds.marks,
+        "ends": np.array([text[-1:] in SENTENCE_ENDS for text in writes]),
     }
     if mood in favoured:
         logits[:, favoured[mood]] += 50
-    logits[:, language.end] += {"insert": -1e9, "never": 1e9, "ties": 0.0}.get(mood, 2.0)
+    logits[:, language.end] += {"insert": -1e9, "never": 1e9, "ties": 0.0, "ends": 60.0}.get(mood, 2.0)
 
     def answer(prefix: Prefix) -> "np.ndarray[Any, Any]":
         return np.asarray(logits[zlib.crc32(np.array(prefix, np.int32).tobytes()) % len(logits)])

@@ -25,7 +25,7 @@ from pointer.decoding.options import Options
 from pointer.decoding.presets import Guidance
 from pointer.decoding.search import sampled
 from pointer.decoding.steering import Steering, Way
-from pointer.english import SENTENCE_ENDS, inflections, is_word
+from pointer.english import HALF_WORDS, NOT, SENTENCE_ENDS, inflections, is_word
 from pointer.errors import CheckpointError, ConstraintError
 from pointer.language import Language
 from pointer.prepare.yake import stop_words
@@ -38,6 +38,8 @@ FORBIDDEN = 0.75 * NEVER
 """Where the scores of what may not come next end: log-probabilities are at least half of NEVER."""
 CANDIDATES = 256
 """Tokens that a sample is drawn from: the likeliest. The others are noise, and sorting them takes time."""
+EVEN = float(np.log(0.5))
+"""Above this log-probability something is likelier than all else together."""
 LONG_GAP = 10
 """In a gap that has more tokens than so many, the next constraint gets likelier with each."""
 Copies: TypeAlias = "dict[int, tuple[Copy, ...]]"
@@ -98,11 +100,18 @@ class Draft:
     """Of all decisions so far, adjusted: what beam search maximises."""
     stopped: str = ""
     """`converged` or `max_length` once it is done."""
+    instead: "Draft | None" = None
+    """If the last decision ended a sentence too early, perhaps: the text with the next best decision in its place."""
 
     @property
     def score(self) -> float:
         """The log-likelihood of a decision, on average."""
         return self.likelihood / max(1, self.decisions)
+
+    @property
+    def sure(self) -> "Draft":
+        """Without a mark that may be taken back: what can be shown, as texts only grow."""
+        return self if self.instead is None else replace(self, pieces=self.pieces[:-1], instead=None)
 
     @cached_property
     def is_spaced(self) -> bool:
@@ -274,6 +283,8 @@ class CausalEngine(Loop[Draft]):
         key = hashlib.blake2b(content, digest_size=32).digest()
         words = [demand.items[i].forms[0] for i in told_order(demand, number)]
         told = [word for word in words if any(map(str.isalnum, word)) or not demand.verbatim]
+        if self.rules.completes_half_words and not demand.verbatim:
+            told = [f"{word}{NOT[0]}" if word.lower() in HALF_WORDS else word for word in told]
         rank = number if self.options.best_of > 1 else 0
         draft = Draft(demand, tuple(self.language.prompt(told, self.style)), key, number, rank)
         needed, room = self._to_come(draft), self._room(draft)
@@ -303,12 +314,31 @@ class CausalEngine(Loop[Draft]):
             scores, copies = self._adjusted(own, [draft for _, draft in live])
             choices = self._kept_choices(scores, [draft for _, draft in live], copies)
             for row, (i, draft) in enumerate(live):
+                if draft.instead is not None and own[row, self.language.end] > EVEN:
+                    grown[i].append(draft.instead)
+                    continue
                 if draft.rank and np.count_nonzero(scores[row] > FORBIDDEN) > 1:
                     draft = replace(draft, rank=0)  # it has had its choice
-                for token in choices[row]:
-                    gain = float(own[row, token]), float(scores[row, token])
-                    grown[i].append(self._after(draft, token, copies[row].get(token, ()), gain))
+                instead = self._instead(draft, choices[row], scores[row], copies[row])
+                gains = {token: (float(own[row, token]), float(scores[row, token])) for token in choices[row] + instead}
+                ways = [self._after(draft, token, copies[row].get(token, ()), gain) for token, gain in gains.items()]
+                can_go_back = instead and not ways[0].stopped
+                grown[i] += [replace(ways[0], instead=ways[1])] if can_go_back else ways[: len(choices[row])]
         return [self._kept(pool) for pool in grown]
+
+    def _instead(self, draft: Draft, choices: list[int], scores: Floats, copies: Copies) -> list[int]:
+        """What a text says if it has to take back a mark that ends a sentence while constraints wait.
+
+        A beam has other texts to go on with, and a text that should have a number of sentences needs its marks.
+        """
+        may_take_back = self.guidance.take_back and self.width == 1 and not draft.demand.has_length
+        if not may_take_back or choices[0] not in self.rules.ends or not draft.demand.waiting(draft.done):
+            return []
+        others = scores.copy()
+        others[list(self.rules.ends)] = NEVER
+        best_other = int(others.argmax())
+        is_sayable = best_other in copies or not self._says(draft, best_other)
+        return [best_other] if others[best_other] > FORBIDDEN and is_sayable else []
 
     def _log_probabilities(self, drafts: list[Draft]) -> Floats:
         # A model may have more embeddings than tokens.
@@ -547,6 +577,7 @@ class CausalEngine(Loop[Draft]):
             likelihood=draft.likelihood + gain[0],
             total=draft.total + gain[1],
             decisions=draft.decisions + 1,
+            instead=None,
         )
         if copies:
             return self._limited(self._begun(draft, token, copies))
@@ -676,7 +707,7 @@ def cased(constraint: str) -> list[str]:
 class Rules:
     """What may follow what, so that the text stays a text and constraints stay what they are."""
 
-    FREE, START, SPACED, GLUED, TOUCHED, APART = range(6)
+    FREE, START, SPACED, GLUED, TOUCHED, HALVED, APART = range(7)
 
     def __init__(self, language: Language, guidance: Guidance = GUIDANCE) -> None:
         self.language = language
@@ -685,11 +716,14 @@ class Rules:
         anything = kinds.starts | kinds.continues | kinds.marks
         closing = kinds.marks & np.array([bool(w) and all(c in _CLOSING for c in w) for w in writes])
         possessive = np.array([w in ("'s", "\u2019s") for w in writes])
+        completing = np.array([w in NOT for w in writes])
         space = np.array([w == " " for w in writes])
         start = kinds.starts if language.lead else kinds.continues
         allowed = [anything | space, start, kinds.continues, kinds.starts | space | closing]
-        allowed += [kinds.starts | space | closing | possessive, kinds.starts]
-        self.masks = np.where(np.stack(allowed), 0.0, NEVER).astype(np.float32)  # 6 V
+        allowed += [allowed[self.GLUED] | possessive, allowed[self.GLUED] | completing, kinds.starts]
+        self.masks = np.where(np.stack(allowed), 0.0, NEVER).astype(np.float32)  # 7 V
+        self.completes_half_words = bool(completing.any())
+        """Has the vocabulary the `'t` as a token?"""
         self._forms: dict[tuple[str, tuple[str, ...]], list[int]] = {}
 
     @cached_property
@@ -707,8 +741,14 @@ class Rules:
             last = draft.pieces[-1].owner
             return self.FREE if last == INSERTED else self.SPACED if draft.demand.items[last].touches[1] else self.APART
         if draft.tail is not None:
-            return self.GLUED if draft.tail else self.TOUCHED
+            is_half = draft.pieces[-1].text.strip().lower() in HALF_WORDS
+            return self.GLUED if draft.tail else self.HALVED if is_half else self.TOUCHED
         return self.FREE
+
+    @cached_property
+    def ends(self) -> frozenset[int]:
+        """The tokens that end a sentence."""
+        return frozenset(token for token, text in enumerate(self.language.writes) if text[-1:] in SENTENCE_ENDS)
 
     @cached_property
     def by_text(self) -> dict[str, list[int]]:
@@ -746,7 +786,7 @@ class Rules:
         found: list[int] = []
         if self.guidance.no_repeat:
             found += self.by_text.get(f" {word}", []) if word else []
-            found += draft.repeating
+            found += [token for token in draft.repeating if not self._completes(draft, token)]
         if self.guidance.turns and not draft.demand.verbatim:
             demand, next_ones = draft.demand, draft.demand.available(draft.done)
             for number in demand.waiting(draft.done):
@@ -761,6 +801,14 @@ class Rules:
         if self.guidance.no_repeat and draft.tail is None and before.startswith(begun):  # in pieces
             found += self.by_text.get(before[len(begun) :], [])
         return found
+
+    def _completes(self, draft: Draft, token: int) -> bool:
+        """Does a token only go on with a word (`don't`, a name in pieces), which may be said again as a whole?
+
+        Not where three tokens in a row go on: that is no word but a stutter.
+        """
+        continues = self.language.kinds.continues
+        return bool(continues[token] and not continues[list(draft.read[-2:])].all())
 
 
 @cache

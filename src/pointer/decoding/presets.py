@@ -46,8 +46,11 @@ class Guidance:
     order."""
     urgency: float = 0.3
     """What the next constraint gains with every token of a gap that has more than ten."""
+    take_back: bool = True
+    """Where constraints are still to come after the end of a sentence, and the model takes the text for finished, the
+    mark that ended it is taken back: there is nothing that the model would say behind it."""
     no_repeat: bool = True
-    """No word beside itself, no three tokens twice."""
+    """No word beside itself, no three tokens twice but for the rest of a word."""
     full_stop: bool = True
     """A text that would end without a mark gets a full stop, if there is room."""
 

@@ -183,6 +183,7 @@ class Writer(Pointer):
 
     def written(self, draft: Draft) -> Generation:
         """A text as it stands now, finished or not; what is still to come of the constraints stands at its end."""
+        draft = draft.sure
         text, spans = draft.text()
         stages = draft.stages()
         tokens = tuple(token.text for token in stages[-1])

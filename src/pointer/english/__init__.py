@@ -39,6 +39,8 @@ HALF_WORDS = frozenset([
     "wasn", "weren", "wouldn",
 ])  # fmt: skip
 """What is hardly a word without the `'t` that it had: with it, a constraint is not made another word, but whole."""
+NOT = ("'t", "\u2019t")
+"""What makes a half word whole."""
 SHORT_FORMS = frozenset(["s", "d", "m", "re", "ve", "ll"])
 """What else follows an apostrophe."""
 CLIPPED = re.compile(r"em|til|till|cause|n|tis|twas|bout|round|cuz|\d\ds?")
