@@ -65,13 +65,17 @@ def write(units: Sequence[Unit], casing: Mapping[str, Mapping[str, str]]) -> tup
     return written, spans
 
 
+_SPACED = re.compile(r" [.,?!](?= |$)")
+"""A mark with a space before it: a text that was cut into words and marks."""
+
+
 def as_written(text: str) -> str:
     """A text whose marks have spaces round them, as people write it; any other as it is.
 
     >>> as_written("I don ' t know .")
     "I don't know."
     """
-    return write([*map(Unit, text.split())], {})[0] if " ." in text else text
+    return write([*map(Unit, text.split())], {})[0] if _SPACED.search(text) else text
 
 
 def _is_mark(unit: Unit) -> bool:

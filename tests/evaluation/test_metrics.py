@@ -36,6 +36,7 @@ class Counting:
     """A scorer that charges a nat for every letter."""
 
     name = signature = "letters"
+    form = "canonical"
 
     def losses(self, texts: list[str], progress: object = None) -> list[Loss]:
         return [Loss(float(len(text.replace(" ", ""))), len(text.split())) for text in texts]
@@ -128,6 +129,29 @@ def test_perplexity_is_also_a_ratio_to_that_of_people() -> None:
     assert value(found, "PPL ratio") == pytest.approx(math.exp(3 / 2 - 4 / 2))
     assert found.results["PPL"].metric.signature.startswith("PPL|letters|")
     assert found.results["PPL ratio"].metric.signature.startswith("PPL ratio|letters|")
+
+
+@pytest.mark.parametrize(
+    ("form", "raw", "read"),
+    [
+        ("canonical", False, ["it ' s 1 , 600 .", "it ' s 1 , 600 ."]),
+        ("written", False, ["It's 1,600.", "It's 1,600."]),
+        ("written", True, ["It ' s 1 , 600 .", "It's 1,600."]),
+    ],
+)
+def test_a_scorer_reads_texts_and_references_in_its_own_form(form: str, raw: bool, read: list[str]) -> None:
+    seen = []
+
+    class Reading(Counting):
+        def losses(self, texts: list[str], progress: object = None) -> list[Loss]:
+            seen.extend(texts)
+            return super().losses(texts)
+
+    scorer = Reading()
+    scorer.form = form
+    found = evaluated(("It's 1,600.",), ("It ' s 1 , 600 .",), scorers=(scorer,), raw=raw)
+    assert sorted(seen) == sorted(read)
+    assert f"|form:{'raw' if raw else form}|" in found.results["PPL"].metric.signature
 
 
 def test_a_scorer_that_has_nothing_to_say_is_one_sentence() -> None:

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from pointer.errors import DataError, UsageError, missing_extra
 from pointer.evaluation.outputs import System, canonical
-from pointer.writing import missing_constraints, unplaced_constraints
+from pointer.text import normalise
+from pointer.writing import as_written, missing_constraints, unplaced_constraints
 
 if TYPE_CHECKING:
     from pointer.evaluation.perplexity import Loss, Scorer
@@ -98,10 +99,16 @@ class Evaluator:
 
     @cached_property
     def _expected_losses(self) -> "list[list[Loss]]":
-        return [self._losses(scorer, self._expected) for scorer in self.scorers]
+        return [self._losses(scorer, self.references) for scorer in self.scorers]
 
-    def _losses(self, scorer: "Scorer", words: list[list[str]]) -> "list[Loss]":
-        return scorer.losses([" ".join(text) for text in words], self.progress)
+    def _losses(self, scorer: "Scorer", texts: Iterable[str]) -> "list[Loss]":
+        if self._form_for(scorer) == "written":
+            return scorer.losses([as_written(normalise(text)) for text in texts], self.progress)
+        return scorer.losses([" ".join(words) for words in self.words(texts)], self.progress)
+
+    def _form_for(self, scorer: "Scorer") -> str:
+        """How a scorer reads texts: language models as people write them, for so they have learnt to."""
+        return "raw" if self.raw else scorer.form
 
     def evaluate(self, system: System) -> Evaluation:
         """Measure a system's texts beside the references."""
@@ -112,7 +119,7 @@ class Evaluator:
             *_bleu(words, self._expected, self.form),
             *self._meteor(words),
             *self._alone(words),
-            *self._perplexity(words),
+            *self._perplexity(system.texts),
             *_coverage(system),
             *_decoding(system),
         ]
@@ -121,7 +128,7 @@ class Evaluator:
     def human(self) -> Evaluation:
         """Measure the references themselves, as far as that needs no reference."""
         scored = zip(self._ppl_names, self.scorers, self._expected_losses, strict=True)
-        perplexities = [_ppl(name, losses, scorer.signature, self.form) for name, scorer, losses in scored]
+        perplexities = [self._ppl(name, scorer, losses) for name, scorer, losses in scored]
         metrics = [*self._alone(self._expected), *perplexities]
         return self._with_intervals(System("human", self.references), metrics)
 
@@ -152,13 +159,25 @@ class Evaluator:
         theirs = 100 * meteor_by_jar(words, [[one] for one in self._expected], self.meteor_jar)
         return [ours, Metric("METEOR 1.5", theirs, f"METEOR 1.5|jar|-l en -norm|form:{self.form}|corpus", 1, True)]
 
-    def _perplexity(self, words: list[list[str]]) -> list[Metric]:
+    def _perplexity(self, texts: Iterable[str]) -> list[Metric]:
         found = []
         for name, scorer, expected in zip(self._ppl_names, self.scorers, self._expected_losses, strict=True):
-            losses = self._losses(scorer, words)
-            one = _ppl(name, losses, scorer.signature, self.form)
+            losses = self._losses(scorer, texts)
+            one = self._ppl(name, scorer, losses)
             found += [one, _ppl_ratio(one, losses, expected)]
         return found
+
+    def _ppl(self, name: str, scorer: "Scorer", losses: "Sequence[Loss]") -> Metric:
+        from pointer.evaluation.perplexity import perplexity
+
+        return _additive(
+            name,
+            np.array(losses, float),
+            lambda sums: np.exp(sums[:, 0] / sums[:, 1]),
+            f"PPL|{scorer.signature}|form:{self._form_for(scorer)}|corpus",
+            -1,
+            value=perplexity(losses),
+        )
 
     def _with_intervals(self, system: System, metrics: list[Metric]) -> Evaluation:
         samples: dict[str, list[Array]] = {metric.name: [] for metric in metrics}
@@ -397,19 +416,6 @@ def _repetition(words: list[list[str]], form: str) -> list[Metric]:
 
 def _length(words: list[list[str]], form: str) -> Metric:
     return _mean("Length", map(len, words), f"Length|form:{form}|split:blanks|mean of texts", 0)
-
-
-def _ppl(name: str, losses: "Sequence[Loss]", signature: str, form: str) -> Metric:
-    from pointer.evaluation.perplexity import perplexity
-
-    return _additive(
-        name,
-        np.array(losses, float),
-        lambda sums: np.exp(sums[:, 0] / sums[:, 1]),
-        f"PPL|{signature}|form:{form}|corpus",
-        -1,
-        value=perplexity(losses),
-    )
 
 
 def _ppl_ratio(one: Metric, losses: "Sequence[Loss]", expected: "Sequence[Loss]") -> Metric:

@@ -3,7 +3,7 @@
 A scorer gives the loss of every text in its own tokens, so perplexities compare systems, never scorers: a number goes
 with the signature of its scorer. Three kinds are opened by name: the n-gram model that comes with the package, KenLM
 models, and causal language models of Transformers, among them the one that `pointer fetch` brings.
-Texts are scored as they are handed over: bring them into one form.
+Texts are scored as they are handed over: bring them into the form that the scorer reads.
 """
 
 import importlib
@@ -50,6 +50,10 @@ class Scorer(Protocol):
         """What `open_scorer` was asked for."""
 
     @property
+    def form(self) -> str:
+        """How it reads texts: `canonical`, or `written` as people write them."""
+
+    @property
     def signature(self) -> str:
         """All that a perplexity depends on besides the text."""
 
@@ -89,6 +93,7 @@ class NGramScorer:
     """The scorer that comes with the package: n-grams of word pieces; the end of a text counts as one token."""
 
     name = "embedded"
+    form = "canonical"
 
     def __init__(self, path: Path) -> None:
         self.model = NGram.open(path)
@@ -114,6 +119,8 @@ class NGramScorer:
 
 class KenlmScorer:
     """An n-gram model in a file that KenLM reads; tokens are words between blanks, and the end of the text."""
+
+    form = "canonical"
 
     def __init__(self, path: Path) -> None:
         if not path.is_file():
@@ -176,6 +183,8 @@ class CausalScorer:
     beginning is that of a turn, after which they expect the name of a speaker. The end of a text is not predicted: to
     models of long documents it is a surprise after any sentence.
     """
+
+    form = "written"
 
     def __init__(self, spec: str) -> None:
         import torch
