@@ -29,7 +29,7 @@ from pointer.decoding.demand import count_words, demand_of
 from pointer.decoding.generator import Generation
 from pointer.decoding.grammar import parse, quote
 from pointer.decoding.options import Options
-from pointer.decoding.writer import Writer
+from pointer.decoding.writer import DRAFTS_NOI, Writer
 from pointer.english import inflections
 from pointer.errors import CheckpointError, ConstraintError, UsageError
 from pointer.language import Language
@@ -281,9 +281,9 @@ def judged(seed: int, worth: Callable[[str], float]) -> tuple[Writer, list[list[
     return scribe, asked
 
 
-def test_the_best_draft_is_the_one_that_reads_best_and_the_greedy_text_is_among_them() -> None:
+def test_the_best_draft_is_the_one_that_reads_best_and_the_first_is_a_greedy_text_of_longer_gaps() -> None:
     scribe, asked = judged(0, lambda text: -abs(len(text) - 60))
-    greedy = scribe.generate(["dog", "park"], max_length=24)
+    greedy = scribe.generate(["dog", "park"], max_length=24, noi_offset=DRAFTS_NOI)
     [found] = scribe.generate_many([["dog", "park"]], best_of=6, n=3, max_length=24)
     texts = asked[0]
     assert texts[0] == greedy.text and len(set(texts)) == len(texts) > 3
@@ -305,6 +305,14 @@ def test_drafts_to_pick_from_begin_differently_and_those_that_cannot_differ_late
     again = len(asked)
     scribe.generate(["dog", "park"], best_of=8, max_length=24, seed=5)
     assert asked[again] == asked[1], "nothing is drawn, so the seed does not matter"
+
+
+def test_the_beam_of_drafts_and_a_beam_that_is_asked_for_do_not_grow_each_others_texts() -> None:
+    scribe, _ = judged(4, lambda text: 0.0)
+    plan = scribe._drafts(demand_of(parse(["dog"]), Options(best_of=8)), Options(best_of=8))
+    engines = [next(plan).engine]
+    engines.append(plan.send([[] for _ in range(4)]).engine)
+    assert engines[1].kind != scribe.engine(engines[1].options).kind
 
 
 # ---------------------------------------------------------------------------------------------------------------------

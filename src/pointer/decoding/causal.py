@@ -296,9 +296,9 @@ class CausalEngine(Loop[Draft]):
         return self._limited(draft)
 
     @cached_property
-    def kind(self) -> Options:
-        """Engines of one kind can grow each other's texts: all options but the seed, which is in the texts."""
-        return replace(self.options, seed=0)
+    def kind(self) -> tuple[Options, float]:
+        """Engines of one kind can grow each other's texts: all that counts but the seed, which is in the texts."""
+        return replace(self.options, seed=0), self.noi_offset
 
     @property
     def width(self) -> int:

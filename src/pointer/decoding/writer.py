@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 TASK = 64
 """About how many tokens the task has that the model reads before it writes."""
+DRAFTS_NOI = -1.0
+"""Added to `[NOI]` in drafts to pick from: the likeliest texts close their gaps too early."""
 UNKNOWN = ("rounds", "presence_penalty", "max_stages")
 """Options that mean something for parallel models only."""
 
@@ -110,10 +112,10 @@ class Writer(Pointer):
         """How many tokens its vocabulary has."""
         return self.language.size
 
-    def engine(self, options: Options) -> CausalEngine:
-        """What lets texts grow by these options."""
+    def engine(self, options: Options, of_drafts: float = 0.0) -> CausalEngine:
+        """What lets texts grow by these options; `of_drafts` is added to `[NOI]` beside their own offset."""
         self.refuse_what_it_cannot(options)
-        offset = options.noi_offset + (self.noi_offset if options.preset == "default" else 0.0)
+        offset = options.noi_offset + of_drafts + (self.noi_offset if options.preset == "default" else 0.0)
         return CausalEngine(
             self.predict,
             self.language,
@@ -171,9 +173,9 @@ class Writer(Pointer):
     def _drafts(self, demand: Demand, options: Options) -> Plan:
         """Drafts of both kinds: texts that begin differently, the likeliest first, and the texts of a beam."""
         beams = options.best_of // 2
-        engine = self.engine(options)
+        engine = self.engine(options, DRAFTS_NOI)
         pools = yield Wanted(engine, [engine.start(demand, number) for number in range(options.best_of - beams)])
-        beam = self.engine(replace(options, decoding="beam", width=beams, n=beams, best_of=1))
+        beam = self.engine(replace(options, decoding="beam", width=beams, n=beams, best_of=1), DRAFTS_NOI)
         pools += yield Wanted(beam, [beam.start(demand)])
         return [self.written(draft) for pool in pools for draft in pool]
 
