@@ -3,7 +3,7 @@
     python benchmarks/everyday.py write texts.jsonl writer wiki [--best-of 8]   # then give each line its "rating"
     python benchmarks/everyday.py count texts.jsonl
 
-The lists (`everyday-4.txt`; the others are those of earlier readings) were chosen before anything was decoded. 2
+The lists (`everyday-6.txt`; the others are those of earlier readings) were chosen before anything was decoded. 2
 is a text that makes sense, 1 one that would but for one slip, 0 any other. `write` puts the names at the end of the
 file; `count` prints the shares of every model.
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pointer.decoding.generator import Pointer
 
-LISTS = Path(__file__).with_name("everyday-4.txt")
+LISTS = Path(__file__).with_name("everyday-6.txt")
 
 
 def write(path: Path, models: list[str], best_of: int) -> None:

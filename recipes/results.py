@@ -2,6 +2,7 @@
 
     python recipes/results.py            # at the end of recipes/tables.sh, which writes the files
     recipes/tables.sh --check            # changes nothing; a test asks this, too
+    python recipes/results.py --renew results/news-all.json NEW.json   # rows of systems that were measured again
 
 The files are what `pointer compare --json` and `pointer judge report --json` print, or pieces of a page. A table stands
 between two marks, and so does a figure in a sentence:
@@ -161,13 +162,39 @@ def complaints(root: Path) -> Iterator[str]:
                 yield f"{name}: {figure.metric} {figure.number} is in no file of results/ and not on docs/results.md."
 
 
+def renewed(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """A report with the rows of another in place of its own, where a model was trained on and its rivals were not.
+
+    Both have the same first system, whose row may not have changed either, and the same texts of people: then it is
+    the report that measuring all of them once more would give.
+    """
+    pairs = zip(*((report["systems"][0], report["human"]) for report in (before, after)), strict=True)
+    for one, other in ((old["metrics"], new["metrics"]) for old, new in pairs):
+        if all(one[name]["value"] == other[name]["value"] for name in one.keys() & other.keys() - {"Seconds"}):
+            continue
+        raise DataError(
+            "Expected the same first system and the same texts of people in both reports, found others.",
+            "Measure the systems beside the first one of the report, on its lists.",
+        )
+    fresh = {system["name"]: system for system in after["systems"]}
+    systems = [fresh.get(system["name"], system) for system in before["systems"]]
+    p_values = {(one["metric"], *one["systems"]): one for one in before["p_values"]}
+    p_values |= {(one["metric"], *one["systems"]): one for one in after["p_values"]}
+    return before | {"systems": systems, "p_values": list(p_values.values())}
+
+
 def main() -> None:
     """Write the page, or compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="change nothing; fail where page and files disagree")
     parser.add_argument("--root", type=Path, default=ROOT, help="the project, or something laid out like it")
+    parser.add_argument("--renew", type=Path, nargs=2, metavar=("REPORT", "NEW"), help="put rows of NEW into REPORT")
     arguments = parser.parse_args()
     try:
+        if arguments.renew:
+            before, after = map(_report, arguments.renew)
+            arguments.renew[0].write_text(json.dumps(renewed(before, after), indent=2) + "\n", "utf-8")
+            return
         if arguments.check:
             found = list(complaints(arguments.root))
             print("\n".join(found) or "The page and all figures agree with the files.")

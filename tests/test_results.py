@@ -53,6 +53,17 @@ def report(first: float = 19.014) -> dict[str, Any]:
     }
 
 
+def test_rows_that_were_measured_again_take_the_place_of_those_before(recipe: ModuleType) -> None:
+    before, after = report(), report()
+    after["systems"][1]["metrics"]["BLEU-2"] = metric(5.1)
+    after["p_values"][0]["p"] = 0.2
+    found = recipe.renewed(before, after)
+    assert found == before | {"systems": after["systems"], "p_values": after["p_values"]}
+    after["systems"][0]["metrics"]["BLEU-2"] = metric(19.1)
+    with pytest.raises(recipe.DataError, match="Expected the same first system and the same texts of people"):
+        recipe.renewed(before, after)
+
+
 @pytest.fixture
 def project(tmp_path: Path, recipe: ModuleType) -> Path:
     """A project of one output file, a page with a table of it, a README and cards that quote it."""
