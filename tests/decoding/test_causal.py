@@ -24,7 +24,8 @@ from tiny_causal import (
     writer,
 )
 
-from pointer.decoding.causal import Draft, Rules, cased
+from pointer.decoding.capitals import cased
+from pointer.decoding.causal import Draft, Rules
 from pointer.decoding.demand import count_words, demand_of
 from pointer.decoding.generator import Generation
 from pointer.decoding.grammar import parse, quote
@@ -435,7 +436,8 @@ def test_an_offset_opens_or_closes_gaps() -> None:
 
 def test_mixed_case_stays_and_plain_words_may_get_capitals() -> None:
     assert cased("iPhone") == ["iPhone"] and cased("New York") == ["New York"]
-    assert cased("new york") == ["new york", "New york", "New York"] and cased("ß") == ["ß"] and cased("3") == ["3"]
+    assert cased("blue lake") == ["blue lake", "Blue lake", "Blue Lake"] and cased("ß") == ["ß"] and cased("3") == ["3"]
+    assert cased("nhs") == ["nhs", "NHS"] and cased("a new york hotel")[1:] == ["A New York hotel", "a New York hotel"]
     language = LANGUAGES["chat"]
     for wanted, expected in (("Dog", "Dog"), ("dog", "dog")):
         found = writer(language, telling(language, ["dog"], {"": {wanted: 0.0, "The": -1.0}})).generate(["dog"])
@@ -463,6 +465,14 @@ def test_half_a_word_becomes_whole_or_stays_as_it_is(mood: str) -> None:
         for start, end in (found.spans[0], found.spans[2]):
             assert found.text[start - 1 : start] in ("", " ")
             assert re.match(r"$| |['\u2019]t\b|[.,!?;:)\]}\"\u201d%\u2026]", found.text[end:])
+
+
+def test_a_name_is_told_and_written_as_one() -> None:
+    language = CONTRACTING
+    norway = [language.writes[token] for token in language.encode(" Norway")]
+    script = {"": {"The": 0.0}, "The": {" dog": 0.0}, "The dog": {norway[0]: 0.0}}
+    found = writer(language, telling(language, ["dog", "Norway"], script)).generate(["dog", "norway"])
+    assert found.text == "The dog Norway" and found.constraints == ("dog", "norway")
 
 
 def test_half_a_word_is_told_whole_and_completed() -> None:

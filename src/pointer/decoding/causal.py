@@ -18,6 +18,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from pointer.decoding.capitals import as_told, cased
 from pointer.decoding.constraints import INSERTED
 from pointer.decoding.demand import Demand, Item
 from pointer.decoding.engine import Loop
@@ -283,8 +284,8 @@ class CausalEngine(Loop[Draft]):
         key = hashlib.blake2b(content, digest_size=32).digest()
         words = [demand.items[i].forms[0] for i in told_order(demand, number)]
         told = [word for word in words if any(map(str.isalnum, word)) or not demand.verbatim]
-        if self.rules.completes_half_words and not demand.verbatim:
-            told = [f"{word}{NOT[0]}" if word.lower() in HALF_WORDS else word for word in told]
+        if not demand.verbatim:
+            told = [as_told(word, self.rules.completes_half_words) for word in told]
         rank = number if self.options.best_of > 1 else 0
         draft = Draft(demand, tuple(self.language.prompt(told, self.style)), key, number, rank)
         needed, room = self._to_come(draft), self._room(draft)
@@ -688,20 +689,6 @@ def _end_of(draft: Draft, characters: int) -> str:
     if len(text) <= characters:
         return text
     return text[-characters:].split(" ", 1)[-1]
-
-
-@cache
-def cased(constraint: str) -> list[str]:
-    """How a constraint may be written: as it was given, and with capitals if it has none.
-
-    >>> cased("new york"), cased("iPhone")
-    (['new york', 'New york', 'New York'], ['iPhone'])
-    """
-    if constraint != constraint.lower():
-        return [constraint]
-    titled = re.sub(r"(?<![\w'\u2019])\w", lambda found: found[0].upper(), constraint)
-    found = dict.fromkeys([constraint, constraint[:1].upper() + constraint[1:], titled])
-    return [form for form in found if form.lower() == constraint]  # "ß" has no capital of its own
 
 
 class Rules:
