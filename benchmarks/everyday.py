@@ -4,8 +4,8 @@
     python benchmarks/everyday.py count texts.jsonl
 
 The lists (`everyday-6.txt`; the others are those of earlier readings) were chosen before anything was decoded. 2
-is a text that makes sense, 1 one that would but for one slip, 0 any other. `write` puts the names at the end of the
-file; `count` prints the shares of every model.
+is a text that makes sense, 1 one that would but for one slip, 0 any other; of several readers, a list. `write` puts the
+names at the end of the file; `count` prints the shares of every model.
 """
 
 import argparse
@@ -38,10 +38,14 @@ def count(path: Path) -> None:
     *lines, last = map(json.loads, path.read_text("utf-8").splitlines())
     ratings = defaultdict(list)
     for name, line in zip(last["names"], lines, strict=True):
-        ratings[name].append(line["rating"])
-    for name, found in ratings.items():
+        given = line["rating"]
+        for reader, rating in enumerate(given if isinstance(given, list) else [given], 1):
+            ratings[name, reader].append(rating)
+    readers = max(reader for _, reader in ratings)
+    for (name, reader), found in ratings.items():
         sensible, slips = found.count(2), found.count(1)
-        print(f"{name}: {sensible} of {len(found)} sensible, {sensible + slips} with one slip at most")
+        by = f", by reader {reader}" if readers > 1 else ""
+        print(f"{name}: {sensible} of {len(found)} sensible, {sensible + slips} with one slip at most{by}")
 
 
 def main() -> None:
