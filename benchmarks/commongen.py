@@ -1,17 +1,20 @@
 """How well models write around the concepts of CommonGen: in the form and order that a person chose, or as they are.
 
     POINTER_DATA=... python benchmarks/commongen.py writer wiki [--sets 200] [--best-of 8] [--out texts.jsonl]
+    POINTER_DATA=... python benchmarks/commongen.py writer --corpus news [--sets 200] [--without as_written]
     POINTER_DATA=... python benchmarks/commongen.py writer --as-they-are [--sets 200] [--seed 0] [--page PAGE.md]
 
 The constraints of a set are the words of its first reference that has all concepts. BLEU-4 (sacrebleu, lower case) is
 against that reference (`one`) and against all of the set (`all`). With `--as-they-are` they are what CommonGen gives:
 lemmas in no order, of sets drawn by a seed; the figures are those of `pointer evaluate --benchmark commongen`, and
-`--page` puts them on a page of the documentation. Only the validation set is read.
+`--page` puts them on a page of the documentation. With `--corpus` they are keywords of validation texts of news or
+reviews, which a writer is asked for in that style. Only validation data is read.
 """
 
 import argparse
 import json
 import lzma
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,7 +24,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 import sacrebleu
-from corpora import corpus_file
+from corpora import CORPORA, corpus_file, validation
 
 from pointer.decoding.causal import GUIDANCE
 from pointer.decoding.generator import Generation, Pointer
@@ -32,9 +35,10 @@ from pointer.evaluation.benchmark import Benchmark, read_concept_sets
 from pointer.evaluation.outputs import System
 from pointer.storage import write_whole
 from pointer.training.examples import WORD
-from pointer.writing import missing_constraints
+from pointer.writing import as_written, missing_constraints
 
 OFF: dict[str, Any] = {
+    "as_written": False,
     "forms": None,
     "turns": False,
     "urgency": 0.0,
@@ -43,6 +47,10 @@ OFF: dict[str, Any] = {
     "full_stop": False,
 }
 """The parts of a writer's guidance, and what switches each off."""
+
+
+GLUED = re.compile(r"[.!?][A-Za-z]{4}")
+"""Noise where a model has nothing to say: a word glued to the end of a sentence."""
 
 
 class Asked(NamedTuple):
@@ -66,6 +74,12 @@ def asked_sets(count: int, seed: int = 0) -> list[Asked]:
         found = (asked(**json.loads(line)) for line in file)
         usable = [one for one in found if one is not None]
     return Random(seed).sample(usable, count) if count else usable
+
+
+def of_corpus(name: str, count: int) -> list[Asked]:
+    """The keywords of the first validation texts of a corpus, and these texts."""
+    lists, texts = validation(*CORPORA[name], count)
+    return [Asked(words, [as_written(text)]) for words, text in zip(lists, texts, strict=True)]
 
 
 def asked(concepts: list[str], texts: list[str]) -> Asked | None:
@@ -102,6 +116,7 @@ def figures(found: list[Generation], sets: list[Asked]) -> dict[str, Any]:
         "words": round(sum(map(len, words)) / len(words), 2),
         "lost": lost,
         "repeated word": repeated,
+        "noise": sum(bool(GLUED.search(text)) for text in texts),
     }
 
 
@@ -136,6 +151,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+")
     parser.add_argument("--sets", type=int, default=200)
+    parser.add_argument("--corpus", choices=("news", "reviews"), help="Keywords of its texts in the place of sets.")
     parser.add_argument("--best-of", type=int, default=1)
     parser.add_argument("--decoding", default="greedy")
     parser.add_argument("--temperature", type=float, default=1.0)
@@ -153,7 +169,7 @@ def main() -> None:
         if options.page:
             put_between(options.page, "commongen", table)
         return
-    sets = asked_sets(options.sets)
+    sets = of_corpus(options.corpus, options.sets) if options.corpus else asked_sets(options.sets)
     people = sum(len(one.references[0].split()) for one in sets) / len(sets)
     print(f"{len(sets)} sets; people write {people:.2f} words")
     for name, without in [(name, one) for name in options.models for one in ("", *options.without)]:
@@ -169,6 +185,7 @@ def main() -> None:
             best_of=options.best_of,
             temperature=options.temperature,
             noi_offset=options.noi_offset,
+            style=options.corpus,
         )
         seconds = time.perf_counter() - started
         best = [texts[0] for texts in found]

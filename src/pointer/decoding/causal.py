@@ -284,7 +284,7 @@ class CausalEngine(Loop[Draft]):
         key = hashlib.blake2b(content, digest_size=32).digest()
         words = [demand.items[i].forms[0] for i in told_order(demand, number)]
         told = [word for word in words if any(map(str.isalnum, word)) or not demand.verbatim]
-        if not demand.verbatim:
+        if self.guidance.as_written and not demand.verbatim:
             told = [as_told(word, self.rules.completes_half_words) for word in told]
         rank = number if self.options.best_of > 1 else 0
         draft = Draft(demand, tuple(self.language.prompt(told, self.style)), key, number, rank)

@@ -38,6 +38,8 @@ class Guidance:
     The model knows which words it should use, but the likeliest next token does not know that none may be left out.
     """
 
+    as_written: bool = True
+    """Constraints are told as people write them: names with their capitals, half words (`didn`) whole."""
     forms: float | None = -1.5
     """Another form of the next constraint (`stands` for `stood`) counts for it: this is added to the log-probability of
     those forms. None: forms are words like any other."""

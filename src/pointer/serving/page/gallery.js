@@ -3,8 +3,8 @@
 export const GALLERY = [
   {
     "kind": "everyday",
-    "asked": "kitten; ball of yarn; floor",
-    "text": "A kitten is playing with a ball of yarn on the floor."
+    "asked": "fisherman; net; sunrise",
+    "text": "A fisherman uses a net to catch fish at sunrise."
   },
   {
     "kind": "everyday",
@@ -14,7 +14,7 @@ export const GALLERY = [
   {
     "kind": "everyday",
     "asked": "people; waiting; bus; rain",
-    "text": "People are waiting for a bus in the rain."
+    "text": "People are waiting for the bus in the rain."
   },
   {
     "kind": "everyday",
@@ -29,7 +29,7 @@ export const GALLERY = [
   {
     "kind": "everyday",
     "asked": "waves; crashed; rocks",
-    "text": "The waves crashed over the rocks."
+    "text": "The waves crashed against the rocks."
   },
   {
     "kind": "everyday",
@@ -39,7 +39,7 @@ export const GALLERY = [
   {
     "kind": "everyday",
     "asked": "child|boy; ~climb; tree; !a",
-    "text": "The child climbed the tree."
+    "text": "The child tried to climb the tree."
   },
   {
     "kind": "reviews",
@@ -49,7 +49,7 @@ export const GALLERY = [
   {
     "kind": "reviews",
     "asked": "delicious; love; mole; rice; back",
-    "text": "I have been to this place many times and have never had a bad experience. The food is delicious and the service is friendly. I love the mole sauce and the rice. I will definitely be back."
+    "text": "I have been to this place many times and have never had a bad experience. The food is delicious and the service is friendly. I love the mole rice and the way it is cooked. I will definitely be back."
   },
   {
     "kind": "news",
@@ -64,6 +64,6 @@ export const GALLERY = [
   {
     "kind": "wiki",
     "asked": "castle; built; century",
-    "text": "The castle was built in the 12th century."
+    "text": "The castle was built during the 11th century."
   }
 ];
