@@ -18,7 +18,7 @@ from pointer.causal import CausalInserter
 from pointer.language import STYLES, Language
 from pointer.training.batches import IGNORED, Batches, within
 from pointer.training.data import hold_out
-from pointer.training.examples import LOWERED, Example, Styled, draw, example, given
+from pointer.training.examples import Example, Styled, draw, example, given
 from pointer.training.loop import SAMPLES, Run
 from pointer.training.settings import CausalSettings
 
@@ -71,12 +71,9 @@ class CausalBatches(Batches):
 
     def block(self, which: npt.NDArray[np.int64], random: np.random.Generator) -> tuple[None, list[Part]]:
         """The batches of a block."""
-        drawn = [self._example(self.styled[i], random) for i in which]
+        chosen = [self.styled[i] for i in which]
+        drawn = [example(self.language, one, draw(one.text, *self.settings.keywords, random)) for one in chosen]
         return None, cut(drawn, self.settings.batch_tokens)
-
-    def _example(self, one: Styled, random: np.random.Generator) -> Example:
-        spans = draw(one.text, *self.settings.keywords, random)
-        return example(self.language, one, spans, lowered=bool(random.random() < LOWERED))
 
 
 def cut(examples: list[Example], batch_tokens: int) -> list[Part]:

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pointer.english import HALF_WORDS
 from pointer.errors import CorpusError, UsageError
 from pointer.language import STYLES, Language
 from pointer.prepare.corpus import Corpus, Text
@@ -23,9 +22,6 @@ WORD = re.compile(r"(?<!\S)[^\W_]+(?:['-][^\W_]+)*(?=[.,!?;:)\"]*(?:\s|$))")
 """A word that stands by itself: a space before it, and a space after it, perhaps with marks before that."""
 NEIGHBOUR = 0.1
 """How often a drawn word takes the word after it along, so that phrases are learnt too."""
-LOWERED = 0.5
-"""How often the words of a text are told without their capitals, as most people type them: the model learns to write
-names as names."""
 
 
 class Styled(NamedTuple):
@@ -67,12 +63,7 @@ def content_words(text: str) -> list[tuple[int, int]]:
     ['tired', 'dog', 'barks']
     """
     spans = [found.span() for found in WORD.finditer(text)]
-    return [(start, end) for start, end in spans if _is_content(text[start:end].lower())]
-
-
-def _is_content(word: str) -> bool:
-    """Could somebody ask for it: no stop word, or one that keywords have as half a word (`didn` of `didn't`)?"""
-    return word not in stop_words() or word.removesuffix("'t") in HALF_WORDS
+    return [(start, end) for start, end in spans if text[start:end].lower() not in stop_words()]
 
 
 def draw(text: str, fewest: int, most: int, random: np.random.Generator) -> list[tuple[int, int]]:
@@ -105,11 +96,10 @@ class Example(NamedTuple):
     style: str
 
 
-def example(language: Language, styled: Styled, spans: Sequence[tuple[int, int]], lowered: bool = False) -> Example:
-    """A text with these constraints as the decoder will put it to the model; `lowered`: told without capitals."""
+def example(language: Language, styled: Styled, spans: Sequence[tuple[int, int]]) -> Example:
+    """A text with these constraints as the decoder will put it to the model."""
     text = styled.text
-    told = [given(text, start, end) for start, end in spans]
-    ids = language.prompt([word.lower() for word in told] if lowered else told, styled.style)
+    ids = language.prompt([given(text, start, end) for start, end in spans], styled.style)
     labels = [IGNORED] * len(ids)
     at, lead = 0, language.lead
     for start, end in spans:
