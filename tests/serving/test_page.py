@@ -402,9 +402,9 @@ def test_a_text_grows_stage_by_stage_and_can_be_scrubbed_and_replayed(site: Site
 
 
 def test_an_example_runs_and_start_over_brings_the_examples_back(site: Site) -> None:
-    site.page.get_by_role("button", name="kitten · ball of yarn · floor").click()
+    site.page.get_by_role("button", name="library · quiet · rainy afternoon").click()
     site.finished()
-    assert site.bodies[-1] == {"constraints": ["kitten", "ball of yarn", "floor"], "model": "tiny", "options": {}}
+    assert site.bodies[-1] == {"constraints": ["library", "quiet", "rainy afternoon"], "model": "tiny", "options": {}}
     expect(site.page.locator("#empty")).to_be_hidden()
     site.button("Start over").click()
     expect(site.page.locator("#empty")).to_be_visible()

@@ -4,16 +4,18 @@ A model that is told `norway` and `didn` writes so; told `Norway` and `didn't`, 
 """
 
 import re
-from functools import cache
+from functools import cache, lru_cache
 
 from pointer.checkpoint import casing_of, embedded_folder
 from pointer.english import HALF_WORDS, NOT, is_word
 
 WITNESSES = ("wiki", "news")
-"""The embedded models whose corpora tell what is a name: an encyclopedia writes `House`, a newspaper `Labour`."""
+"""The embedded models whose corpora tell what is a name: an encyclopedia writes `Mark`, a newspaper `Labour`."""
+SEEN = 4096
+"""Constraints that are remembered; a server sees any number."""
 
 
-@cache
+@lru_cache(SEEN)
 def cased(constraint: str) -> list[str]:
     """How a constraint may be written: as it was given, and with capitals if it has none.
 
@@ -28,7 +30,7 @@ def cased(constraint: str) -> list[str]:
     return [form for form in ways if form.lower() == constraint]  # "ß" has no capital of its own
 
 
-@cache
+@lru_cache(SEEN)
 def named(constraint: str) -> str:
     """With the capitals of words that are names and nothing else; as it was given if it has any.
 
@@ -50,10 +52,10 @@ def named(constraint: str) -> str:
 def as_told(constraint: str, completes: bool) -> str:
     """How a model is told a constraint; `completes`: a half word as the word that it is of.
 
-    >>> as_told("norway", True), as_told("didn", True), as_told("didn", False)
-    ('Norway', "didn't", 'didn')
+    >>> as_told("norway", True), as_told("didn", True), as_told("didn", False), as_told("Don", True)
+    ('Norway', "didn't", 'didn', 'Don')
     """
-    if completes and constraint.lower() in HALF_WORDS:
+    if completes and constraint in HALF_WORDS:
         return constraint + NOT[0]
     return named(constraint)
 

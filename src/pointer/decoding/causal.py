@@ -728,8 +728,10 @@ class Rules:
             last = draft.pieces[-1].owner
             return self.FREE if last == INSERTED else self.SPACED if draft.demand.items[last].touches[1] else self.APART
         if draft.tail is not None:
-            is_half = draft.pieces[-1].text.strip().lower() in HALF_WORDS
-            return self.GLUED if draft.tail else self.HALVED if is_half else self.TOUCHED
+            if draft.tail:
+                return self.GLUED
+            is_half = draft.demand.items[draft.pieces[-1].owner].forms[0] in HALF_WORDS
+            return self.HALVED if is_half else self.TOUCHED
         return self.FREE
 
     @cached_property
