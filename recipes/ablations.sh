@@ -18,6 +18,7 @@ project=${PROJECT:-$here/..}
 case $part in order | start) ;; *) echo "ablations.sh: expected order or start, found $part" >&2 && exit 2 ;; esac
 source "$here/corpora.sh"
 
+[ -n "${LM:-}" ] || pointer fetch smollm2
 corpus "$name"
 prepared "$name"
 mkdir -p "$out/all" "$out/few" "$project/results"
